@@ -15,11 +15,7 @@ from barnabas.config.settings import BROKER_SETTINGS
 # end).
 WANTED = {
     "SASL logins": ("sasl.",),
-    "TLS by Java classes and rules": (
-        "ssl.engine.factory.class",
-        "ssl.principal.mapping.rules",
-        "ssl.provider",
-    ),
+    "TLS by Java classes": ("ssl.engine.factory.class", "ssl.provider"),
     "access control": (
         "authorizer.class.name",
         "super.users",

@@ -45,6 +45,7 @@ RULES = (
     "ssl.protocol",
     "ssl.allow.dn.changes",
     "ssl.allow.san.changes",
+    "ssl.principal.mapping.rules",
 )
 FULFILLED = frozenset(KEYSTORE + TRUSTSTORE + RULES)
 # These change while the broker runs. Kafka alters passwords and inline PEM too, encrypted by

@@ -29,6 +29,7 @@ from barnabas.wire.api_keys import api_keys
 
 if TYPE_CHECKING:
     from barnabas.cext.network.tls import TlsContext
+    from barnabas.security.certificates import Certificates
     from barnabas.security.logins import Logins
     from barnabas.tls.listener_tls import ListenersTls
 
@@ -59,6 +60,7 @@ class Bound(NamedTuple):
     reactor: Reactor
     logins: Callable[[], Logins]  # made when the first listener asks for a login
     tls: Callable[[], ListenersTls]  # made when the first listener uses TLS
+    certificates: Callable[[], Certificates]  # made when the first listener is an SSL listener
 
 
 def bind_listeners(before: Loaded) -> Bound:
@@ -78,8 +80,9 @@ def bind_listeners(before: Loaded) -> Bound:
     dynamic.on_change.append(settings.changed)
     start.clock.on_move.append(reactor.look_at_timers)
     start.undo.callback(start.clock.on_move.clear)
-    tls = _tls(before)
-    asked, bind = dynamic.listeners, partial(_bind, reactor, config, logins, tls)
+    tls, certificates = _tls(before), _certificates(config)
+    asked = dynamic.listeners
+    bind = partial(_bind, reactor, config, partial(_login_problems, logins, certificates), tls)
     listeners.bound = tuple(
         Listener(row.name, row.host, bind(row), row.protocol) for row in asked.bound
     )
@@ -88,7 +91,7 @@ def bind_listeners(before: Loaded) -> Bound:
     opened.membership.begin()
     opened.reader.refresh_brokers()
     opened.reader.refresh_controller()
-    bound = Bound(before, sessions, native, apis, reactor, logins, tls)
+    bound = Bound(before, sessions, native, apis, reactor, logins, tls, certificates)
     _follow_listeners(bound, settings)
     _follow_certificates(bound)
     return bound
@@ -162,12 +165,25 @@ def _tls(loaded: Loaded) -> Callable[[], ListenersTls]:
     return made
 
 
-def _login_problems(logins: Callable[[], Logins], listener: Listener) -> list[str]:
-    """Reads who may log in on a listener; what is wrong with that."""
-    if not _asks_for_login(listener):
-        return []
+def _certificates(config: BrokerConfig) -> Callable[[], Certificates]:
+    @cache
+    def made() -> Certificates:
+        from barnabas.security.certificates import Certificates  # seldom needed
+
+        return Certificates(config.values)
+
+    return made
+
+
+def _login_problems(
+    logins: Callable[[], Logins], certificates: Callable[[], Certificates], listener: Listener
+) -> list[str]:
+    """Reads who the clients of a listener may be; what is wrong with that."""
     try:
-        logins().add(listener)
+        if _asks_for_login(listener):
+            logins().add(listener)
+        elif listener.protocol in PROTOCOLS:
+            certificates().add(listener)
     except ConfigError as error:
         return error.problems
     return []
@@ -190,13 +206,13 @@ def _transport(tls: Callable[[], ListenersTls], listener: Listener) -> TlsContex
 def _bind(
     reactor: Reactor,
     config: BrokerConfig,
-    logins: Callable[[], Logins],
+    login_problems: Callable[[Listener], list[str]],
     tls: Callable[[], ListenersTls],
     listener: Listener,
 ) -> int:
     """Binds a listener and returns its port. Raises CannotStart."""
     backlog = config.integer("socket.listen.backlog.size")
-    if problems := _login_problems(logins, listener):
+    if problems := login_problems(listener):
         raise CannotStart(" ".join(problems))
     transport = _transport(tls, listener)
     try:
@@ -232,6 +248,7 @@ def _follow_listeners(node: Bound, settings: NetworkSettings) -> None:
     """Makes the reactor follow changes of the setting `listeners` from now on."""
     opened, start = node.before.before, node.before.before.before
     config, listeners, dynamic = start.config, start.listeners, opened.dynamic
+    login_problems = partial(_login_problems, node.logins, node.certificates)
 
     def announce(bound: tuple[Listener, ...], advertised: tuple[Listener, ...]) -> None:
         listeners.bound, listeners.advertised = bound, advertised
@@ -242,21 +259,26 @@ def _follow_listeners(node: Bound, settings: NetworkSettings) -> None:
     changes = ListenerChanges(
         dynamic,
         listeners.bound,
-        partial(_bind, node.reactor, config, node.logins, node.tls),
+        partial(_bind, node.reactor, config, login_problems, node.tls),
         node.reactor.unlisten,
         announce,
-        partial(_listener_problems, node),
+        partial(_listener_problems, node.tls, login_problems),
     )
     dynamic.checks.append(changes.check)
     dynamic.on_change.append(changes.changed)
 
 
-def _listener_problems(node: Bound, listener: Listener, layers: Layers) -> list[str]:
+def _listener_problems(
+    tls: Callable[[], ListenersTls],
+    login_problems: Callable[[Listener], list[str]],
+    listener: Listener,
+    layers: Layers,
+) -> list[str]:
     """Why a listener cannot be added for want of logins or certificates."""
-    problems = _login_problems(node.logins, listener)
+    problems = login_problems(listener)
     if listener.protocol in PROTOCOLS:
         values = {**layers.static, **layers.cluster, **layers.broker}
-        problems += node.tls().problems(listener, values)
+        problems += tls().problems(listener, values)
     return problems
 
 

@@ -11,7 +11,7 @@ from barnabas.api import contexts, k10_find_coordinator
 from barnabas.api.dispatch import CloseConnection, Dispatcher
 from barnabas.api.response_cache import forgetting, storing
 from barnabas.api.table import advertised_versions
-from barnabas.cext.network.request_queue import RAW_TOKENS, PendingRequest
+from barnabas.cext.network.request_queue import CERTIFICATE, RAW_TOKENS, PendingRequest
 from barnabas.cext.network.response_cache import ResponseCache
 from barnabas.config import TopicConfig
 from barnabas.controller import config_changes
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from barnabas.controller.controller import Controller
     from barnabas.controller.user_credentials import UserCredentials
     from barnabas.hooks.services import Services
+    from barnabas.security.certificates import Certificates
 
 
 DECODE_THREADS = 2
@@ -209,7 +210,7 @@ def _request_handlers(
     dynamic = opened.dynamic
     handlers = RequestHandlers(
         node.reactor,
-        _answering(dispatcher, node.native.response_cache, bad_requests, login),
+        _answering(dispatcher, node.native.response_cache, bad_requests, login, node.certificates),
         dynamic.integer(HANDLER_THREADS),
         start.gate,
         lending,
@@ -346,6 +347,7 @@ def _answering(
     cache: ResponseCache,
     bad_requests: BadRequests,
     login: contexts.LoginContext,
+    certificates: Callable[[], Certificates],
 ) -> Answer:
     cached = frozenset(key for key, _first, _last in cache.apis)
 
@@ -355,6 +357,9 @@ def _answering(
 
             frame = answer_raw(pending, login)
             return ANSWERED_LATER if frame is None else frame
+        if pending.login == CERTIFICATE:
+            certificates().log_in(pending, bad_requests.add)
+            return ANSWERED_LATER
         store = storing(cache, pending) if pending.api_key in cached else None
         try:
             frame = dispatcher.answer(pending, store)

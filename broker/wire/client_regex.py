@@ -1,4 +1,5 @@
-"""Regular expressions that clients send: ConsumerGroupHeartbeat (KIP-848), ListTransactions (66).
+"""Regular expressions beside what clients send: ConsumerGroupHeartbeat (KIP-848), ListTransactions
+(66), ssl.principal.mapping.rules.
 
 Syntax and meaning are RE2's, which Kafka's brokers take from RE2/J, and the time of a match grows
 with pattern times text and no more: Python's own `re` backtracks, so a pattern of a few letters
@@ -12,12 +13,21 @@ caches the last 128 expressions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
 MEMORY_BYTES_MAX = 1 << 20
 PATTERN_LETTERS_MAX = 4096
 
 
 class InvalidPattern(ValueError):
     """The text is no regular expression of RE2, or is too large. The message says why."""
+
+
+class Match(Protocol):
+    """A match of an expression in a text."""
+
+    def group(self, index: int, /) -> str | None: ...
 
 
 class Regex:
@@ -33,13 +43,21 @@ class Regex:
         options.max_mem = MEMORY_BYTES_MAX
         options.log_errors = False
         try:
-            self._match = re2.compile(pattern, options).fullmatch
+            self._compiled = re2.compile(pattern, options)
         except re2.error as error:
             raise InvalidPattern(_reason(error)) from error
 
     def matches(self, text: str) -> bool:
         """Whether the expression matches the whole text, as Java's Pattern.matches does."""
-        return self._match(text) is not None
+        return self._compiled.fullmatch(text) is not None
+
+    @property
+    def group_count(self) -> int:
+        return int(self._compiled.groups)
+
+    def replaced(self, text: str, replacement: Callable[[Match], str]) -> str:
+        """The text with each match replaced, as Java's String.replaceAll does."""
+        return str(self._compiled.sub(replacement, text))
 
 
 def _reason(error: Exception) -> str:

@@ -67,6 +67,7 @@ cdef enum:
     API_VERSIONS = 18
     SASL_AUTHENTICATE = 36
     RAW_TOKEN_VERSION = -1          # of SaslAuthenticate: a token without a header
+    CERTIFICATE_KEY = -1            # of a job that is no request: the subject of a certificate
     RETRY_NS = 1000000
     _FILE_ERROR = -100000           # beyond every errno
     # While others wait for memory, a partial request that holds PACED_BYTES or more must go on
@@ -425,7 +426,9 @@ cdef void conn_handshake(NetThread* t) noexcept nogil:
     c.handshake_writes = outcome == HANDSHAKE_WRITES
     if outcome == HANDSHAKE_DONE:
         _end_handshake(t, c)
-        if not t.draining:
+        if c.login == LOGIN_OPEN and c.fd >= 0:
+            _look_at_certificate(t, c)
+        if _ready(c) and not c.paused and not t.draining:
             _receive(t, c)
     elif outcome == HANDSHAKE_CUT:
         conn_close(t, c, WHY_PEER, 0)
@@ -458,6 +461,28 @@ cdef void _end_handshake(NetThread* t, Connection* c) noexcept nogil:
     chain_remove(t, CHAIN_STARTED, c)
     c.work = WORK_NONE
     c.active_ns = t.now_ns
+
+
+cdef void _look_at_certificate(NetThread* t, Connection* c) noexcept nogil:
+    """Passes the subject of the client's certificate to Python, which names the principal before the
+    first request is read."""
+    cdef Buffer subject
+    cdef Request* q = &c.request
+    buffer_init(&subject)
+    if not c.transport.peer_subject(c.tls, &subject):
+        conn_close(t, c, WHY_TLS, 0)
+    elif subject.size:
+        c.login = LOGIN_CERTIFICATE
+        if queue_is_full(t.network):
+            paused_add(t, c, 0, False)      # conn_unpause looks again
+        else:
+            q.data = subject.data
+            q.size_bytes = q.body_at = subject.size
+            q.api_key = CERTIFICATE_KEY
+            q.api_version = 0
+            q.received_ns = t.now_ns
+            _outcome(t, c, NULL, HANDLER_PYTHON)
+    buffer_free(&subject)
 
 
 cdef void _leave_transport(NetThread* t, Connection* c) noexcept nogil:
@@ -686,6 +711,8 @@ cdef void conn_unpause(NetThread* t, Connection* c) noexcept nogil:
     c.active_ns = t.now_ns
     if c.frame_began_ns:
         _begin_frame(t, c)
+    if c.login == LOGIN_CERTIFICATE:
+        _look_at_certificate(t, c)
     conn_settle(t, c)
 
 

@@ -97,6 +97,7 @@ cdef enum:                      # Connection.login: what the connection may ask 
     LOGIN_NEEDED                # ApiVersions and SaslHandshake
     LOGIN_TOKENS                # SaslAuthenticate, after SaslHandshake version 1
     LOGIN_RAW_TOKENS            # each frame is a token without a header, after version 0
+    LOGIN_CERTIFICATE           # nothing yet: Python names the principal of its certificate
     LOGIN_FAILED                # nothing: it closes when its answer is sent
 
 cdef enum:                      # what a connection works on

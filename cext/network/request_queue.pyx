@@ -18,7 +18,7 @@ from barnabas.cext.codec.endian cimport be32_load
 from barnabas.cext.memory.atomics cimport atomic_add_i64
 from barnabas.cext.network.closings cimport Farewell
 from barnabas.cext.network.network_state cimport (
-    LOGIN_FAILED, LOGIN_NEEDED, LOGIN_OPEN, LOGIN_RAW_TOKENS, LOGIN_TOKENS,
+    LOGIN_CERTIFICATE, LOGIN_FAILED, LOGIN_NEEDED, LOGIN_OPEN, LOGIN_RAW_TOKENS, LOGIN_TOKENS,
     MAIL_CLOSE, MAIL_FAREWELL, MAIL_LOGIN, MAIL_PRINCIPAL, MAIL_PROCEED, MAIL_PROCEED_MUFFLED,
     MAIL_REPLY, MAIL_SILENT, Mail,
     Network, PyRequest, budget_give, inbox_post,
@@ -27,7 +27,7 @@ from barnabas.cext.network.sockets cimport net_address, net_peer, net_port
 
 # The states of a login: see Connection.login.
 OPEN, NEEDED, TOKENS = LOGIN_OPEN, LOGIN_NEEDED, LOGIN_TOKENS
-RAW_TOKENS, FAILED = LOGIN_RAW_TOKENS, LOGIN_FAILED
+RAW_TOKENS, CERTIFICATE, FAILED = LOGIN_RAW_TOKENS, LOGIN_CERTIFICATE, LOGIN_FAILED
 
 cdef enum:
     SESSION_BYTES_MAX = 65536       # of the session of a connection, and of its principal

@@ -13,6 +13,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+from barnabas.cext.codec.buffer cimport Buffer, buffer_reserve
 from barnabas.cext.memory.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
     pthread_mutex_unlock,
@@ -67,6 +68,8 @@ cdef extern from "<openssl/ssl.h>" nogil:
     int SSL_has_pending(const SSL*)
     int SSL_shutdown(SSL*)
     int SSL_get_error(const SSL*, int)
+    X509* SSL_get_peer_certificate(const SSL*)
+    long SSL_get_verify_result(const SSL*)
 
 cdef extern from "<openssl/x509v3.h>" nogil:
     ctypedef struct X509:
@@ -82,6 +85,7 @@ cdef extern from "<openssl/x509v3.h>" nogil:
     ctypedef struct EVP_PKEY:
         pass
     unsigned long X509_V_FLAG_PARTIAL_CHAIN
+    long X509_V_OK
     int NID_subject_alt_name
     X509* d2i_X509(X509**, const unsigned char**, long)
     void X509_free(X509*)
@@ -384,6 +388,25 @@ cdef int64_t tls_record_bytes_min(void* session, int64_t plain_bytes) noexcept n
     return plain_bytes + RECORD_OVERHEAD_MIN
 
 
+cdef bint tls_peer_subject(void* session, Buffer* into) noexcept nogil:
+    cdef Session* s = <Session*>session
+    cdef X509* certificate = SSL_get_peer_certificate(s.ssl)
+    cdef X509_NAME* name
+    cdef uint8_t* at = NULL
+    cdef int size_bytes
+    if certificate == NULL:
+        return True
+    name = X509_get_subject_name(certificate)
+    size_bytes = i2d_X509_NAME(name, NULL)
+    if size_bytes > 0 and SSL_get_verify_result(s.ssl) == X509_V_OK:
+        at = buffer_reserve(into, size_bytes)
+        if at != NULL:
+            i2d_X509_NAME(name, &at)
+    X509_free(certificate)
+    ERR_clear_error()
+    return at != NULL
+
+
 cdef void tls_close(void* session) noexcept nogil:
     """Sends close_notify, unless the session failed or a record is only half sent."""
     cdef Session* s = <Session*>session
@@ -403,6 +426,7 @@ CALLS.send = tls_send
 CALLS.waits_for = tls_waits_for
 CALLS.reason = tls_reason
 CALLS.record_bytes_min = tls_record_bytes_min
+CALLS.peer_subject = tls_peer_subject
 CALLS.close = tls_close
 
 

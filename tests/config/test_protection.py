@@ -15,7 +15,6 @@ ASKED = {
     "listener.name.internal.sasl.server.max.receive.size": "1000",
     "listener.name.internal.ssl.engine.factory.class": "org.example.Factory",
     "ssl.provider": "BCFIPS",
-    "ssl.principal.mapping.rules": "RULE:^CN=(.*?),.*$/$1/",
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:admin",
     "principal.builder.class": "org.example.Builder",

@@ -8,7 +8,7 @@ import time
 
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.cext.network.reactor import Reactor
-from barnabas.cext.network.request_queue import PendingRequest
+from barnabas.cext.network.request_queue import CERTIFICATE, OPEN, PendingRequest
 
 FLEXIBLE_FROM = [-1] * 18 + [3]  # ApiVersions has a tagged section from version 3 on
 PING = 18
@@ -33,7 +33,12 @@ def answer_to(pending: PendingRequest) -> bytes:
 
 
 def echo(pending: PendingRequest) -> None:
-    pending.reply(answer_to(pending))
+    """Also lets every client in that shows a certificate."""
+    if pending.login == CERTIFICATE:
+        pending.set_login(OPEN, b"")
+        pending.silent()
+    else:
+        pending.reply(answer_to(pending))
 
 
 class Served:

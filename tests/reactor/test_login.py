@@ -188,7 +188,7 @@ def test_set_login_takes_a_state_once_answered_no_more(trial_handler):
     errors, done = [], threading.Event()
 
     def handle(pending):
-        for state in (-1, 5):
+        for state in (-1, FAILED + 1):
             with pytest.raises(ValueError):
                 pending.set_login(state, b"")
         for setter in (pending.set_principal, partial(pending.set_login, NEEDED)):

@@ -23,10 +23,10 @@ from barnabas.stages.configured import CannotStart
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
 
-def asked(port: int, context: ssl.SSLContext) -> ssl.SSLSocket:
+def asked(port: int, context: ssl.SSLContext, **named) -> ssl.SSLSocket:
     """Opens a connection and gets a response to ApiVersions on it."""
     plain = socket.create_connection(("127.0.0.1", port), timeout=10)
-    client = context.wrap_socket(plain, server_hostname="localhost")
+    client = context.wrap_socket(plain, server_hostname="localhost", **named)
     client.sendall(API_VERSIONS)
     (size,) = struct.unpack(">i", _exactly(client, 4))
     assert struct.unpack(">i", _exactly(client, size)[:4]) == (7,)

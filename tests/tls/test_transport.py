@@ -1,5 +1,6 @@
 """TLS below the frames, with the standard library's ssl as the client and a reactor that echoes."""
 
+import contextlib
 import os
 import random
 import shutil
@@ -15,7 +16,9 @@ import pytest
 from reactor.network import Served, echo, is_closed, request, response
 from tls.authority import Authority
 
-from barnabas.cext.network.tls import REQUIRED, TlsContext, TlsError
+from barnabas.api.call import Call
+from barnabas.cext.network.request_queue import CERTIFICATE, OPEN
+from barnabas.cext.network.tls import REQUESTED, REQUIRED, TlsContext, TlsError
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
 
@@ -411,3 +414,103 @@ def test_failed_handshakes_leave_no_memory(served):
     before = resident()
     fail(10_000)
     assert resident() - before < 4 << 20
+
+
+CLIENTS = Authority("CN=authority of clients,O=Example")
+
+
+def client_of(folder, name="CN=alice"):
+    return AUTHORITY.client_context(CLIENTS.issue(name, ()), folder)
+
+
+class Namer:
+    """Names the principals of certificates; `seen` has what it was asked, and what followed."""
+
+    def __init__(self):
+        self.seen = []
+        self.begun = threading.Semaphore(0)
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def __call__(self, pending):
+        self.seen.append((pending.api_key, pending.login, Call(None, 0, 0, pending).principal))
+        self.begun.release()
+        self.may_go_on.wait(10)
+        if pending.login != CERTIFICATE:
+            echo(pending)
+        elif b"mallory" in pending.data:
+            pending.close()
+        else:
+            pending.set_principal(b"User:" + pending.data[-5:])
+            pending.set_login(OPEN, b"")
+            pending.silent()
+
+
+@pytest.fixture
+def namer():
+    return Namer()
+
+
+@pytest.fixture
+def mutual(namer):
+    trusted = (CLIENTS.own.certificate_der,)
+    transport = context_of(trusted=trusted, client_auth=REQUESTED)
+    with Served(namer, transport=transport) as made:
+        yield made
+        made.quiet()
+
+
+def test_the_principal_is_there_before_the_first_request(mutual, namer, tmp_path):
+    """Also when the request came with the end of the handshake."""
+    with connect(mutual, client_of(tmp_path)) as client, connect(mutual) as other:
+        client.sendall(request(1) + request(2))
+        assert [response(client)[0], response(client)[0]] == [1, 2]
+        other.sendall(request(1))
+        response(other)
+    assert namer.seen == [
+        (-1, CERTIFICATE, "User:ANONYMOUS"),
+        (18, OPEN, "User:alice"),
+        (18, OPEN, "User:alice"),
+        (18, OPEN, "User:ANONYMOUS"),
+    ]
+
+
+def test_a_certificate_without_a_principal_closes_the_connection(mutual, namer, tmp_path):
+    with connect(mutual, client_of(tmp_path, "CN=mallory")) as client:
+        with contextlib.suppress(OSError):
+            client.sendall(request(1))
+        assert is_closed(client)
+    assert namer.seen == [(-1, CERTIFICATE, "User:ANONYMOUS")]
+
+
+def test_nothing_is_answered_while_the_principal_is_not_there(mutual, namer, tmp_path):
+    namer.may_go_on.clear()
+    with connect(mutual, client_of(tmp_path)) as client:
+        client.sendall(request(1) * 3)
+        assert namer.begun.acquire(timeout=10)
+        client.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        client.settimeout(10)
+        namer.may_go_on.set()
+        assert [response(client)[0] for _ in range(3)] == [1, 1, 1]
+
+
+def test_certificates_wait_while_the_queue_to_python_is_full(namer, tmp_path):
+    trusted = (CLIENTS.own.certificate_der,)
+    transport = context_of(trusted=trusted, client_auth=REQUIRED)
+    namer.may_go_on.clear()
+    with Served(namer, transport=transport, queued_max_requests=2) as served:
+        context = client_of(tmp_path)
+        context.maximum_version = VERSIONS["TLSv1.2"]  # its handshake ends here when it has there
+        clients = [connect(served, context) for _ in range(6)]
+        for client in clients:
+            client.sendall(request(1))
+        assert namer.begun.acquire(timeout=10)
+        assert served.eventually(lambda c: c["python_queue"] >= 2)["python_queue"] == 2
+        namer.may_go_on.set()
+        for client in clients:
+            assert response(client)[0] == 1
+            client.close()
+        served.quiet()
+    assert len(namer.seen) == 12

@@ -1,0 +1,65 @@
+"""The principals of clients that show a certificate on an SSL listener.
+
+After the handshake, and before the first request is read, the network thread passes the subject of
+the certificate to Python as a job of its own; its connection has the login state CERTIFICATE until
+it has a principal. A subject without a name by ssl.principal.mapping.rules closes the connection,
+as in Kafka (DefaultKafkaPrincipalBuilder). A client without a certificate stays User:ANONYMOUS, and
+on SASL_SSL the principal is that of the login.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from barnabas.cext.network.request_queue import OPEN, PendingRequest
+from barnabas.config import ConfigError
+from barnabas.config.listeners import Listener
+from barnabas.config.tls import TlsSettings
+from barnabas.security.failures import LoginFailed
+from barnabas.security.principal import principal_of
+from barnabas.security.principal_rules import InvalidRule, NoRule, PrincipalRules
+from barnabas.tls.subject import BadName, subject_name
+
+log = logging.getLogger("barnabas.security")
+
+RULES = "ssl.principal.mapping.rules"
+
+
+class Certificates:
+    """Which principals the certificates of clients have. `values`: the settings of the broker."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+        self._rules: dict[str, PrincipalRules] = {}
+
+    def add(self, listener: Listener) -> None:
+        """Reads the rules of an SSL listener. Raises ConfigError: it must not be bound."""
+        settings = TlsSettings(self._values, listener)
+        try:
+            self._rules[listener.name] = PrincipalRules(str(settings.value(RULES)))
+        except InvalidRule as error:
+            raise ConfigError(settings.problem(RULES, f"{error}.")) from None
+
+    def principal(self, listener: str, subject: bytes) -> bytes:
+        """`subject`: DER. Raises LoginFailed."""
+        try:
+            return principal_of(self._rules[listener].name_of(subject_name(subject)))
+        except (BadName, NoRule) as error:
+            raise LoginFailed(str(error)) from None
+
+    def log_in(self, pending: PendingRequest, failed: Callable[[str, int, str], object]) -> None:
+        """Gives the connection of a job its principal, or closes it. `failed` gets host, port and
+        why."""
+        host, port = pending.peer
+        try:
+            principal = self.principal(pending.listener, pending.data)
+        except LoginFailed as failure:
+            failed(host, port, f"login: {failure.text}")
+            pending.close()
+            return
+        pending.set_principal(principal)
+        pending.set_login(OPEN, b"")
+        pending.silent()
+        name = principal.decode()
+        log.info("%s:%d on %s logged in as %.200r", host, port, pending.listener, name)
