@@ -3,8 +3,9 @@
 Every file access of cext uses a System (sys.pxd); each broker has one. Without rules a call costs
 one pointer check more than the bare system call. With rules each call is counted under a lock and
 compared with them: a rule causes an error instead of the call, a call that does half its work, a
-delay, or SIGKILL to the process just before the call. Clocks can be moved forward and backward.
-Limit: RULES_MAX rules a table.
+delay, a call that waits until the test releases it, or SIGKILL to the process just before the call.
+Clocks can be moved forward and backward. Limits: RULES_MAX rules a table; HOLD_S_MAX for a call
+that waits.
 
 Next on the data path: cext/memory/epoch.pyx.
 """
@@ -18,6 +19,10 @@ from libc.string cimport memcpy, strstr
 
 from barnabas.cext.memory.atomics cimport (
     atomic_add_i64, atomic_load_i64, atomic_load_pointer, atomic_store_pointer,
+)
+from barnabas.cext.memory.condition cimport (
+    condition_init, condition_wait_until, monotonic_now_ns, pthread_cond_broadcast,
+    pthread_cond_destroy, pthread_cond_t,
 )
 from barnabas.cext.memory.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
@@ -45,6 +50,7 @@ cdef extern from "syscalls.h" nogil:
 
 cdef enum:
     RULES_MAX = 64
+    HOLD_S_MAX = 60
     PATH_PART_BYTES_MAX = 256
     CALL_PREAD = 0
     CALL_PWRITEV = 1
@@ -62,6 +68,7 @@ cdef enum:
     ACT_SHORT = 1
     ACT_KILL = 2
     ACT_DELAY = 3
+    ACT_HOLD = 4
 
 cdef struct Rule:
     int call
@@ -70,17 +77,29 @@ cdef struct Rule:
     int64_t first               # the matching call it begins with, from 1
     int64_t last                # and ends with
     int64_t delay_ms
+    bint released               # a hold is over
     int64_t matched
     int64_t fired
     char part[PATH_PART_BYTES_MAX]   # of the path; empty: any
 
 cdef struct Rules:
     pthread_mutex_t lock
+    pthread_cond_t changed      # a hold was released, or the rules are gone
+    int64_t cleared             # how often they went
     int count
     Rule rules[RULES_MAX]
     int64_t calls[CALL_KINDS]
     int64_t wall_moved_ms
     int64_t monotonic_moved_ns
+
+
+cdef void _wait_for_release(Rules* rules, Rule* rule) noexcept nogil:
+    """Under the lock, which is free meanwhile."""
+    cdef int64_t cleared = rules.cleared
+    cdef int64_t until_ns = monotonic_now_ns() + <int64_t>HOLD_S_MAX * 1000000000
+    while rules.cleared == cleared and not rule.released:
+        if not condition_wait_until(&rules.changed, &rules.lock, until_ns):
+            return
 
 
 cdef int _verdict(Rules* rules, int call, int fd, const char* path, bint* shorten) noexcept nogil:
@@ -91,6 +110,7 @@ cdef int _verdict(Rules* rules, int call, int fd, const char* path, bint* shorte
     cdef int errno_ = 0, i
     cdef bint killed = False
     cdef Rule* rule
+    cdef Rule* hold = NULL
     pthread_mutex_lock(&rules.lock)
     rules.calls[call] += 1
     for i in range(rules.count):
@@ -114,8 +134,12 @@ cdef int _verdict(Rules* rules, int call, int fd, const char* path, bint* shorte
             shorten[0] = True
         elif rule.action == ACT_KILL:
             killed = True
+        elif rule.action == ACT_HOLD:
+            hold = rule
         else:
             delay_ms += rule.delay_ms
+    if hold != NULL:
+        _wait_for_release(rules, hold)
     pthread_mutex_unlock(&rules.lock)
     if delay_ms > 0:
         sleep_ms(delay_ms)
@@ -334,7 +358,7 @@ def sync_filesystem(path) -> bool:
 
 _CALLS = ("pread", "pwritev", "sendfile", "is_cached", "fdatasync", "fsync_directory", "ftruncate",
           "open", "close", "rename", "unlink")
-_ACTIONS = ("error", "short", "kill", "delay")
+_ACTIONS = ("error", "short", "kill", "delay", "hold")
 _SHORTENED = ("pread", "pwritev", "sendfile")
 
 
@@ -346,6 +370,7 @@ cdef Rules* _ruled(SystemCalls calls) except NULL:
         if rules == NULL:
             raise MemoryError
         pthread_mutex_init(&rules.lock, NULL)
+        condition_init(&rules.changed)
         atomic_store_pointer(&calls.table.rules, rules)
     return rules
 
@@ -371,6 +396,7 @@ cdef class SystemCalls:
 
     def __dealloc__(self):
         if self.table.rules != NULL:
+            pthread_cond_destroy(&(<Rules*>self.table.rules).changed)
             pthread_mutex_destroy(&(<Rules*>self.table.rules).lock)
             free(self.table.rules)
 
@@ -386,6 +412,7 @@ cdef class SystemCalls:
         short  pread, pwritev and sendfile do about half of what was asked
         kill   SIGKILL to this process instead of the call
         delay  the call is made delay_ms later
+        hold   the call is made after release() or clear_faults(), or after a minute
         The answer names the rule for fired()."""
         cdef Rules* rules = _ruled(self)
         cdef bytes part = b"" if path_contains is None else str(path_contains).encode()
@@ -409,6 +436,7 @@ cdef class SystemCalls:
         rule.first = nth
         rule.last = nth + count - 1
         rule.delay_ms = delay_ms
+        rule.released = False
         rule.matched = rule.fired = 0
         memcpy(rule.part, part_bytes, len(part) + 1)
         with nogil:
@@ -419,11 +447,25 @@ cdef class SystemCalls:
         return rules.count - 1
 
     def clear_faults(self) -> None:
-        """Removes all rules; counters and moved clocks stay."""
+        """Removes all rules, and makes the calls that are held; counters and moved clocks stay."""
         cdef Rules* rules = _ruled(self)
         with nogil:
             pthread_mutex_lock(&rules.lock)
             rules.count = 0
+            rules.cleared += 1
+            pthread_cond_broadcast(&rules.changed)
+            pthread_mutex_unlock(&rules.lock)
+
+    def release(self, int rule) -> None:
+        """Makes the calls that a rule holds; it holds no other. `rule` is the return value of
+        fault(). Raises ValueError for another number."""
+        cdef Rules* rules = _ruled(self)
+        if not 0 <= rule < rules.count:
+            raise ValueError(f"no rule {rule}")
+        with nogil:
+            pthread_mutex_lock(&rules.lock)
+            rules.rules[rule].released = True
+            pthread_cond_broadcast(&rules.changed)
             pthread_mutex_unlock(&rules.lock)
 
     def fired(self, int rule) -> int:

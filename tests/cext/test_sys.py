@@ -1,9 +1,11 @@
 """Fault rules hit the calls that they name, and count the hits; a moved clock moves for its table
 only."""
 
+import threading
 import time
 
 import pytest
+from oracle.log_builder import Disk
 
 from barnabas.cext.memory.sys import SystemCalls
 
@@ -29,6 +31,7 @@ def test_clocks_move_for_one_table_only():
         ("pread", "short", {"errno": 5}),
         ("fdatasync", "short", {}),
         ("pread", "delay", {}),
+        ("pread", "hold", {"delay_ms": 5}),
         ("pread", "error", {"errno": 5, "nth": 0}),
         ("pread", "error", {"errno": 5, "path_contains": "x" * 256}),
     ],
@@ -48,3 +51,25 @@ def test_rules_are_limited():
     assert system.fault("pread", "error", errno=5) == 0
     with pytest.raises(ValueError):
         system.fired(1)
+
+
+@pytest.mark.parametrize("how", ["release", "clear_faults"])
+def test_a_held_call_is_made_after_its_release(tmp_path, how):
+    disk = Disk(tmp_path)
+    rule = disk.system.fault("open", "hold")
+    opened = []
+    thread = threading.Thread(target=lambda: opened.append(disk.open()))
+    thread.start()
+    while not disk.system.fired(rule):
+        time.sleep(0.001)
+    assert disk.system.fault("pread", "hold") == rule + 1  # other calls meet the rules meanwhile
+    assert not opened and not disk.names()
+    if how == "release":
+        disk.system.release(rule)
+    else:
+        disk.system.clear_faults()
+    thread.join(10)
+    assert opened and disk.names()
+    opened[0].close()
+    with pytest.raises(ValueError, match="no rule 7"):
+        disk.system.release(7)
