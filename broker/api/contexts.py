@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.txn_markers import TransactionMarkers
     from barnabas.metadata.cluster_state import ClusterState
     from barnabas.security.logins import Logins
+    from barnabas.server.clock import Clock
     from barnabas.server.replica_manager import ReplicaManager
     from barnabas.storage.checkpoint_writer import CheckpointWriter
     from barnabas.storage.log_manager import LogManager
@@ -46,6 +47,7 @@ class LoginContext(NamedTuple):
     """Logins of clients."""
 
     logins: Callable[[], Logins]
+    clock: Clock
     after: Callable[[int, Callable[[], object]], object]  # calls it in so many ms
     delay_ms: int  # connection.failed.authentication.delay.ms
     failed: Callable[[str, int, str], object]  # host, port and why: for the log

@@ -3,10 +3,14 @@
 A login that fails is answered after connection.failed.authentication.delay.ms, and its connection
 closes. The client gets Kafka's text, which does not say whether the user exists.
 
+A login ends when connections.max.reauth.ms has passed or the credentials expire: the client logs in
+again on its connection before, with the same mechanism as the same principal, or its next request
+closes the connection (KIP-368).
+
 Tokens without a header follow SaslHandshake version 0. The broker's tokens have none either, and a
 login that fails closes the connection without an answer, as in Kafka.
 
-v1 session lifetime (0: none is set, since connections.max.reauth.ms is not available); v2 flexible.
+v1 session lifetime (0: the login does not end); v2 flexible.
 """
 
 from __future__ import annotations
@@ -17,10 +21,26 @@ from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import LoginContext
 from barnabas.api.later import Later
-from barnabas.cext.network.request_queue import FAILED, OPEN, RAW_TOKENS, TOKENS, PendingRequest
+from barnabas.cext.network.request_queue import (
+    EXPIRING,
+    FAILED,
+    OPEN,
+    RAW_TOKENS,
+    TOKENS,
+    PendingRequest,
+)
 from barnabas.errors import IllegalSaslState, SaslAuthenticationFailed
 from barnabas.security.failures import LoginFailed
-from barnabas.security.logins import Step
+from barnabas.security.login_counts import (
+    AGAIN_FAILURE,
+    AGAIN_SUCCESS,
+    FAILURE,
+    NO_AGAIN,
+    SUCCESS,
+)
+from barnabas.security.mechanism import Answer
+from barnabas.security.principal import principal_of
+from barnabas.security.session import Session
 from barnabas.wire import Struct
 
 log = logging.getLogger("barnabas.security")
@@ -29,6 +49,7 @@ KEY = 36
 VERSIONS = (0, 2)
 CONTEXT = LoginContext
 ACCESS = Access(elsewhere="nothing: it is the login")
+LIFETIME_MS_MAX = 1 << 42  # 139 years: its end in nanoseconds fits into 64 bits
 TOO_LATE = "SaslAuthenticate request received after successful authentication"
 
 
@@ -36,14 +57,14 @@ def handle(request: Struct, call: Call[LoginContext]) -> Struct | Later:
     if call.pending.login != TOKENS:
         return call.answer()(errorCode=IllegalSaslState.code, errorMessage=TOO_LATE, authBytes=b"")
     try:
-        step = _step(call.context, call.pending, bytes(request.authBytes))
+        token, lifetime_ms = _step(call.context, call.pending, bytes(request.authBytes))
     except LoginFailed as failure:
         return call.context.delayed(
             call.answer()(
                 errorCode=SaslAuthenticationFailed.code, errorMessage=failure.text, authBytes=b""
             )
         )
-    return call.answer()(authBytes=step.token)
+    return call.answer()(authBytes=token, sessionLifetimeMs=lifetime_ms)
 
 
 def refuse(request: Struct, code: int, call: Call[LoginContext]) -> Struct:
@@ -54,28 +75,62 @@ def answer_raw(pending: PendingRequest, context: LoginContext) -> bytes | None:
     """The broker's token, framed; None: the connection closes later, without an answer."""
     assert pending.login == RAW_TOKENS
     try:
-        token = _step(context, pending, pending.data).token
+        token, _ = _step(context, pending, pending.data)
     except LoginFailed:
         context.after(context.delay_ms, pending.close)
         return None
     return len(token).to_bytes(4, "big") + token
 
 
-def _step(context: LoginContext, pending: PendingRequest, token: bytes) -> Step:
-    """Raises LoginFailed."""
+def _step(context: LoginContext, pending: PendingRequest, token: bytes) -> tuple[bytes, int]:
+    """Returns the broker's token, and how long the login lasts when it is over (0: it does not end,
+    or goes on). Raises LoginFailed."""
+    logins, session = context.logins(), Session.decode(pending.session)
     try:
-        step = context.logins().step(pending.listener, pending.session, token)
+        answer = logins.step(pending.listener, session, token)
+        if not answer.user:
+            pending.set_login(pending.login, session._replace(exchange=answer.exchange).encode())
+            return answer.token, 0
+        return answer.token, _logged_in(context, pending, session, answer)
     except Exception as failure:  # also one that is a fault of this broker
         pending.set_login(FAILED, b"")
+        logins.counts.add(pending.listener, AGAIN_FAILURE if session.is_again else FAILURE)
         if isinstance(failure, LoginFailed):
             context.failed(*pending.peer, f"login: {failure.text}")
         raise
-    if not step.principal:
-        pending.set_login(pending.login, step.session)
+
+
+def _logged_in(
+    context: LoginContext, pending: PendingRequest, session: Session, answer: Answer
+) -> int:
+    """Opens the connection. Returns how long the login lasts, in ms; 0: it does not end."""
+    logins, principal = context.logins(), principal_of(answer.user)
+    if session.is_again and principal != pending.principal:
+        raise LoginFailed(
+            "Cannot change principals during re-authentication from"
+            f" {_shown(pending.principal)}: {_shown(principal)}"
+        )
+    lifetime_ms = logins.lifetime_ms(
+        pending.listener, session.mechanism, answer.expires_ms, context.clock.wall_ms()
+    )
+    kept = Session(session.mechanism, again_ns=session.again_ns).encode()
+    pending.set_principal(principal)
+    if lifetime_ms is None:
+        pending.set_login(OPEN, kept)
     else:
-        pending.set_principal(step.principal)
-        pending.set_login(OPEN, b"")
-        host, port = pending.peer
-        name = step.principal.decode()
-        log.info("%s:%d on %s logged in as %.200r", host, port, pending.listener, name)
-    return step
+        ends_ns = context.clock.monotonic_ns() + min(lifetime_ms, LIFETIME_MS_MAX) * 1_000_000
+        pending.set_login(EXPIRING, kept, ends_ns)
+    host, port = pending.peer
+    again = "again " if session.is_again else ""
+    log.info(
+        "%s:%d on %s logged in %sas %.200r", host, port, pending.listener, again, principal.decode()
+    )
+    logins.counts.add(pending.listener, AGAIN_SUCCESS if session.is_again else SUCCESS)
+    if not session.is_again and pending.api_version <= 0:
+        logins.counts.add(pending.listener, NO_AGAIN)
+    return lifetime_ms or 0
+
+
+def _shown(principal: bytes) -> str:
+    """User.alice, as Kafka writes it in this text."""
+    return principal.decode().replace(":", ".", 1)

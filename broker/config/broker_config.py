@@ -261,8 +261,8 @@ class BrokerConfig(TypedAccess):
     def _check(self) -> None:
         problems = protection_problems(self.values)
         for name, text in self.values.items():
-            limit, of_tls = listener_limit(name), tls_setting(name)
-            known = of_tls.base if of_tls else name
+            limit, own = listener_limit(name), tls_setting(name) or login_setting(name)
+            known = own.base if own else name
             setting = limit.setting if limit else BROKER_SETTINGS.get(known)
             if setting:
                 try:

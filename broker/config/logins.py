@@ -3,9 +3,11 @@
     sasl.enabled.mechanisms=SCRAM-SHA-512
     listener.name.internal.sasl.enabled.mechanisms=PLAIN
     listener.name.internal.plain.sasl.jaas.config=org.apache...PlainLoginModule required ...;
+    listener.name.internal.plain.connections.max.reauth.ms=3600000
     sasl.server.max.receive.size, connection.failed.authentication.delay.ms
 
-Names of listeners and mechanisms are in small letters, as Kafka writes them. As in Kafka,
+Names of listeners and mechanisms are in small letters, as Kafka writes them. A name with a listener
+and a mechanism overrides one with a listener, and that one the plain name. As in Kafka,
 sasl.jaas.config without a listener and a mechanism in front is not read. Every other setting of
 SASL is refused (protection.py), and so is one of these that would protect nothing.
 """
@@ -17,12 +19,24 @@ from typing import NamedTuple
 
 from barnabas.config.connection_limits import PREFIX
 from barnabas.config.listeners import Listener
-from barnabas.config.values import list_of
+from barnabas.config.settings import BROKER_SETTINGS
+from barnabas.config.values import Value, list_of, parse_value
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 ENABLED, JAAS = "sasl.enabled.mechanisms", "sasl.jaas.config"
+REAUTHENTICATION = "connections.max.reauth.ms"
 BETWEEN_BROKERS = "sasl.mechanism.inter.broker.protocol"
-PLAIN_NUMBERS = ("sasl.server.max.receive.size",)
+# What may stand in front of a setting: nothing, a listener, a listener and a mechanism.
+NOTHING, LISTENER, MECHANISM = "nothing", "listener", "mechanism"
+IN_FRONT: Mapping[str, frozenset[str]] = {
+    ENABLED: frozenset({NOTHING, LISTENER}),
+    JAAS: frozenset({MECHANISM}),
+    REAUTHENTICATION: frozenset({NOTHING, LISTENER, MECHANISM}),
+    BETWEEN_BROKERS: frozenset({NOTHING}),
+    "sasl.server.max.receive.size": frozenset({NOTHING}),
+}
+# These say how clients log in: without a listener that asks for it they would do nothing.
+PROTECTING = frozenset({ENABLED, JAAS, REAUTHENTICATION})
 
 
 class LoginSetting(NamedTuple):
@@ -35,16 +49,15 @@ class LoginSetting(NamedTuple):
 
 def login_setting(name: str) -> LoginSetting | None:
     """None for a name that is no login setting of this build."""
-    if name in (ENABLED, BETWEEN_BROKERS, *PLAIN_NUMBERS):
-        return LoginSetting("", "", name)
     if not name.startswith(PREFIX):
-        return None
+        return LoginSetting("", "", name) if NOTHING in IN_FRONT.get(name, ()) else None
     listener, _, rest = name.removeprefix(PREFIX).partition(".")
-    if listener and rest == ENABLED:
-        return LoginSetting(listener, "", ENABLED)
-    mechanism = rest.removesuffix("." + JAAS)
-    if listener and rest != mechanism and mechanism in (m.lower() for m in MECHANISMS):
-        return LoginSetting(listener, mechanism.upper(), JAAS)
+    if listener and LISTENER in IN_FRONT.get(rest, ()):
+        return LoginSetting(listener, "", rest)
+    for mechanism in MECHANISMS if listener else ():
+        base = rest.removeprefix(mechanism.lower() + ".")
+        if base != rest and MECHANISM in IN_FRONT.get(base, ()):
+            return LoginSetting(listener, mechanism, base)
     return None
 
 
@@ -57,6 +70,32 @@ def is_fulfilled(name: str, value: str | None) -> bool:
         asked = list_of(value or "")
         return bool(asked) and all(mechanism in MECHANISMS for mechanism in asked)
     return True
+
+
+class LoginSettings:
+    """The login settings of one mechanism on one listener. `values`: the texts of all settings."""
+
+    def __init__(self, values: Mapping[str, str], listener: str, mechanism: str) -> None:
+        self._values = values
+        self._of_listener = f"{PREFIX}{listener.lower()}."
+        self._of_mechanism = f"{self._of_listener}{mechanism.lower()}."
+
+    def name_of(self, base: str) -> str:
+        """The name under which the value in force is set."""
+        found = (
+            p + base for p in (self._of_mechanism, self._of_listener) if p + base in self._values
+        )
+        return next(found, base)
+
+    def value(self, base: str) -> Value:
+        """Raises ConfigError."""
+        setting = BROKER_SETTINGS[base]
+        return parse_value(setting, self._values.get(self.name_of(base), setting.default))
+
+    def integer(self, base: str) -> int:
+        value = self.value(base)
+        assert isinstance(value, int), base
+        return value
 
 
 def jaas_name(listener: str, mechanism: str) -> str:
@@ -85,18 +124,22 @@ def login_problems(
                     f"listeners={row}: {', '.join(missing) or 'no mechanism'} is not available."
                     f" Set {ENABLED} to some of {', '.join(MECHANISMS)}."
                 )
-    for name in values:
+    for name, text in values.items():
         setting = login_setting(name)
-        if setting is None or setting.base not in (ENABLED, JAAS):
+        if setting is None or setting.base not in PROTECTING:
             continue
         if setting.listener and setting.listener not in known:
             wrong.append(
                 f"{name}: no SASL listener has this name, so that nothing would be protected."
                 " Add the listener, or remove the setting."
             )
-        elif not setting.listener and not known and values[name].strip().upper() != "GSSAPI":
+        elif not setting.listener and not known and not _is_default(setting.base, text):
             wrong.append(
                 f"{name}: no listener asks for a login, so that nothing would be protected."
                 " Add a SASL_PLAINTEXT listener, or remove the setting."
             )
     return wrong
+
+
+def _is_default(base: str, text: str) -> bool:
+    return text.strip().lower() == (BROKER_SETTINGS[base].default or "").lower()

@@ -34,7 +34,7 @@ def base_name(name: str) -> str:
     ssl.keystore.location."""
     if name.startswith("listener.name."):
         _, _, rest = name.removeprefix("listener.name.").partition(".")
-        for prefix in ("sasl.", "ssl."):
+        for prefix in ("sasl.", "ssl.", "connections.max.reauth."):
             # in listener.name.x.plain.sasl.jaas.config the mechanism follows the listener
             at = ("." + rest).find("." + prefix)
             if at >= 0:

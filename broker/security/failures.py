@@ -13,8 +13,9 @@ class LoginFailed(Exception):
 class InvalidCredentials(LoginFailed):
     """For a mechanism whose own reasons stay in the broker, as in Kafka."""
 
-    def __init__(self, mechanism: str) -> None:
+    def __init__(self, mechanism: str, *, again: bool = False) -> None:
+        """`again`: the client had logged in before on its connection."""
         super().__init__(
-            "Authentication failed during authentication due to invalid credentials with SASL"
-            f" mechanism {mechanism}"
+            f"Authentication failed during {'re-' if again else ''}authentication due to invalid"
+            f" credentials with SASL mechanism {mechanism}"
         )

@@ -1,13 +1,8 @@
 """The login of a connection, step by step: SaslHandshake chooses a mechanism, tokens follow.
 
-What a login needs from one step to the next lies with its connection, as the bytes of its
-`session`; nothing here grows with connections.
-
-    after the handshake         the mechanism's name
-    after SCRAM's first token   the Exchange
-    after the login             empty: the connection has a principal
-
-Next: api/k17_sasl_handshake.py and api/k36_sasl_authenticate.py, which answer the requests.
+What a login needs from one step to the next lies with its connection, as the bytes of its Session
+(session.py); nothing here grows with connections. Next: api/k17_sasl_handshake.py and
+api/k36_sasl_authenticate.py, which answer the requests.
 """
 
 from __future__ import annotations
@@ -15,32 +10,24 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from barnabas.config import ConfigError
 from barnabas.config.listeners import Listener
-from barnabas.config.logins import jaas_name, mechanisms_of
+from barnabas.config.logins import REAUTHENTICATION, LoginSettings, jaas_name, mechanisms_of
 from barnabas.config.providers import check_private
 from barnabas.metadata.cluster_state import ClusterState
-from barnabas.security import credentials, jaas, plain, scram
-from barnabas.security.failures import LoginFailed
+from barnabas.security import jaas, plain, scram
+from barnabas.security.failures import InvalidCredentials, LoginFailed
 from barnabas.security.jaas import LoginModule
+from barnabas.security.login_counts import LoginCounts
+from barnabas.security.mechanism import Answer, Mechanism
 from barnabas.security.plain import PlainUsers
-from barnabas.security.principal import principal_of
+from barnabas.security.scram_users import ScramUsers
+from barnabas.security.session import Session
 from barnabas.security.strangers import Strangers
 
 JAVA_OPTION = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
 JAAS_FILE_BYTES_MAX = 1 << 20
-_EXCHANGE = b"["  # what an encoded Exchange begins with; no mechanism does
-
-
-class Step(NamedTuple):
-    """What follows a token: the broker's token, the session, and the principal; the login is over
-    when the principal is not empty."""
-
-    token: bytes
-    session: bytes
-    principal: bytes = b""
 
 
 class Logins:
@@ -55,51 +42,65 @@ class Logins:
     ) -> None:
         """`values`: the broker's settings. `secret` returns login_secret(). KAFKA_OPTS of `environ`
         may name a JAAS file, as Kafka takes it."""
+        self.counts = LoginCounts()
         self._values = values
         self._state = state
         self._environ = os.environ if environ is None else environ
         self._secret = secret
         self._strangers: Strangers | None = None
-        self._plain: dict[str, PlainUsers] = {}
-        self._mechanisms: dict[str, tuple[str, ...]] = {}
+        self._listeners: dict[str, Mapping[str, Mechanism]] = {}
 
     def add(self, listener: Listener) -> None:
         """Reads the settings of a SASL listener. Raises ConfigError: it must not be bound; and
         MetadataError."""
-        found = mechanisms_of(self._values, listener.name)
-        for mechanism in found:
-            where, module = self._module(listener.name, mechanism)
-            wanted = plain.MODULE if mechanism == plain.NAME else scram.MODULE
-            if module.name != wanted:
-                raise ConfigError(f"{where}: the login module of {mechanism} is {wanted}.")
-            if mechanism == plain.NAME:
-                self._plain[listener.name] = PlainUsers(module)
-            elif self._strangers is None:
-                self._strangers = Strangers(self._secret())
-        self._mechanisms[listener.name] = found
+        found = {}
+        for name in mechanisms_of(self._values, listener.name):
+            where, module = self._module(listener.name, name)
+            found[name] = self._mechanism(name, where, module)
+        self._listeners[listener.name] = found
+
+    def _mechanism(self, name: str, where: str, module: LoginModule) -> Mechanism:
+        wanted = plain.MODULE if name == plain.NAME else scram.MODULE
+        if module.name != wanted:
+            raise ConfigError(f"{where}: the login module of {name} is {wanted}.")
+        if name == plain.NAME:
+            return PlainUsers(module)
+        if self._strangers is None:
+            self._strangers = Strangers(self._secret())
+        return ScramUsers(name, self._state, self._strangers)
+
+    @property
+    def listeners(self) -> tuple[str, ...]:
+        return tuple(self._listeners)
 
     def mechanisms(self, listener: str) -> tuple[str, ...]:
-        return self._mechanisms.get(listener, ())
+        return tuple(self._listeners.get(listener, ()))
 
-    def step(self, listener: str, session: bytes, token: bytes) -> Step:
+    def step(self, listener: str, session: Session, token: bytes) -> Answer:
         """Raises LoginFailed."""
-        if session.startswith(_EXCHANGE):
-            exchange = scram.Exchange.decode(session)
-            return _done(exchange.user, scram.finish(exchange, token))
-        mechanism = session.decode()
-        if mechanism not in self.mechanisms(listener):
+        if session.is_again and session.before != session.mechanism:
+            raise LoginFailed(
+                f"SASL mechanism '{session.mechanism}' requested by client is not supported for"
+                f" re-authentication of mechanism '{session.before}'"
+            )
+        mechanism = self._listeners.get(listener, {}).get(session.mechanism)
+        if mechanism is None:
             raise LoginFailed("Authentication failed")
-        if mechanism == plain.NAME:
-            return _done(self._plain[listener].authenticate(token), b"")
-        first = scram.read_first(mechanism, token)
-        # The same steps for a user that exists and for one that does not.
-        assert self._strangers is not None, "add() made them"
-        state = self._state()
-        stranger = self._strangers.credential(state, mechanism, first.user)
-        known = credentials.text_of(state, first.user, mechanism)
-        text = credentials.encode(stranger) if known is None else known
-        exchange = scram.begin(mechanism, first, credentials.usable(text) or stranger)
-        return Step(exchange.answer.encode(), exchange.encode())
+        try:
+            return mechanism.step(session.exchange, token)
+        except InvalidCredentials:
+            raise InvalidCredentials(session.mechanism, again=session.is_again) from None
+
+    def lifetime_ms(
+        self, listener: str, mechanism: str, expires_ms: int | None, now_ms: int
+    ) -> int | None:
+        """How long a login lasts: until its credentials expire, or connections.max.reauth.ms if
+        that is shorter. None: it does not end. Kafka: SaslServerAuthenticator.ReauthInfo."""
+        most = LoginSettings(self._values, listener, mechanism).integer(REAUTHENTICATION)
+        found = [] if expires_ms is None else [expires_ms - now_ms]
+        if most > 0:
+            found.append(most)
+        return max(0, min(found)) if found else None
 
     def _module(self, listener: str, mechanism: str) -> tuple[str, LoginModule]:
         """The one module of a mechanism, and where it stands. Raises ConfigError."""
@@ -142,7 +143,3 @@ def _sections(path: str) -> Mapping[str, list[LoginModule]]:
         return jaas.parse_file(text)
     except ConfigError as error:
         raise ConfigError(f"the JAAS file {path} (KAFKA_OPTS): {error.problems[0]}") from None
-
-
-def _done(user: str, token: bytes) -> Step:
-    return Step(token, b"", principal_of(user))

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from barnabas.security.failures import LoginFailed
 from barnabas.security.jaas import LoginModule
+from barnabas.security.mechanism import Answer
 from barnabas.security.principal import USER_CHARS_MAX
 
 NAME = "PLAIN"
@@ -36,6 +37,10 @@ class PlainUsers:
             for name, password in module.options.items()
             if name.startswith(USER_PREFIX)
         }
+
+    def step(self, exchange: bytes, token: bytes) -> Answer:
+        """Raises LoginFailed."""
+        return Answer(b"", user=self.authenticate(token))
 
     def authenticate(self, token: bytes) -> str:
         """Returns the user. Raises LoginFailed."""

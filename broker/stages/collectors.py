@@ -7,6 +7,7 @@ from barnabas.stages.running import Running
 from barnabas.telemetry.broker_collector import BrokerCollector, BrokerParts
 from barnabas.telemetry.cleaner_metrics import CleanerCollector
 from barnabas.telemetry.group_metrics import GroupCollector
+from barnabas.telemetry.login_metrics import LoginCollector
 from barnabas.telemetry.network_metrics import NetworkCollector
 from barnabas.telemetry.plugin_metrics import PluginCollector
 from barnabas.telemetry.process_metrics import ProcessCollector
@@ -48,6 +49,7 @@ def collectors(node: Running) -> list[Collector]:
         BrokerCollector(broker),
         groups,
         CleanerCollector(node.cleaner, start.system.monotonic_ns),
+        LoginCollector(bound.logins),
         network,
         PluginCollector(loaded.plugins),
         ProcessCollector(__version__),

@@ -197,6 +197,7 @@ def _request_handlers(
     opened, start = node.before.before, node.before.before.before
     login = contexts.LoginContext(
         node.logins,
+        start.clock,
         coordinators.timers.after,
         start.config.integer(FAILED_DELAY),
         bad_requests.add,

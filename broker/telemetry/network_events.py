@@ -20,6 +20,8 @@ EXPLANATIONS = {
     " holds {detail} bytes, while other requests waited for memory (queued.max.request.bytes)",
     "no-login": "request {detail} before the client had logged in; set security.protocol and"
     " sasl.mechanism in the client",
+    "login-expired": "request {detail} after the login had ended (connections.max.reauth.ms, or the"
+    " expiry of a token); use a client that logs in again (KIP-368)",
     "plaintext-client": "a client without TLS on a TLS listener; set security.protocol=SSL in the"
     " client",
     "handshake-timeout": "the TLS handshake was not over in time (request.receive.timeout.ms)",

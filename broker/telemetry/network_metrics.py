@@ -130,6 +130,11 @@ BYTES_OUT = of_mbean(_SOCKETS + "outgoing-byte-total", COUNTER, "Bytes sent", ("
 CLOSED = Metric(
     "barnabas_connections_closed_total", COUNTER, ("reason",), "Connections closed or refused"
 )
+EXPIRED = of_mbean(
+    "kafka.network:type=SocketServer,name=ExpiredConnectionsKilledCount",
+    COUNTER,
+    "Connections closed at a request after their login had ended (connections.max.reauth.ms)",
+)
 PURGATORY = of_mbean(
     "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize",
     GAUGE,
@@ -160,6 +165,7 @@ METRICS = (
     BYTES_IN,
     BYTES_OUT,
     CLOSED,
+    EXPIRED,
     PURGATORY,
     DELAYED,
 )
@@ -302,6 +308,7 @@ class NetworkCollector:
         )
         yield BYTES_IN, [(n, t["bytes_in"]) for n, t in zip(numbers, threads, strict=True)]
         yield BYTES_OUT, [(n, t["bytes_out"]) for n, t in zip(numbers, threads, strict=True)]
+        yield EXPIRED, [("", counters["closed"]["login-expired"])]
         yield CLOSED, [(page.labels(reason=why), n) for why, n in counters["closed"].items()]
 
 

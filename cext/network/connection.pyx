@@ -520,7 +520,7 @@ cdef int _frame(NetThread* t, Connection* c, const uint8_t* p, int64_t present_b
     size[0] = <int32_t>be32_load(p)
     if size[0] < 0:
         return WHY_NEGATIVE_FRAME
-    if c.login:
+    if c.login > LOGIN_EXPIRING:
         return _login_frame(t, c, p, present_bytes, size[0])
     if size[0] < HEADER_BYTES_MIN:
         return WHY_SHORT_FRAME
@@ -748,8 +748,9 @@ cdef bint _header(NetThread* t, Request* q, uint8_t* frame, int64_t size_bytes) 
 
 
 cdef int _login_header(NetThread* t, Connection* c, uint8_t* frame, int64_t size_bytes) noexcept nogil:
-    """Reads the header of a request before its connection has logged in. Returns FRAME_WHOLE if the
-    request may be answered, or why the connection closes. No handler sees a request before this."""
+    """Reads the header of a request before its connection has logged in, or when its login expires.
+    Returns FRAME_WHOLE if the request may be answered, or why the connection closes. No handler sees
+    a request before this."""
     cdef Request* q = &c.request
     if c.login == LOGIN_RAW_TOKENS:
         q.data = frame
@@ -763,6 +764,9 @@ cdef int _login_header(NetThread* t, Connection* c, uint8_t* frame, int64_t size
         return FRAME_WHOLE
     if not _header(t, q, frame, size_bytes):
         return WHY_BAD_HEADER
+    if c.login == LOGIN_EXPIRING:
+        return (FRAME_WHOLE if t.now_ns <= c.login_ends_ns or q.api_key == SASL_HANDSHAKE
+                else WHY_LOGIN_EXPIRED)
     if c.login == LOGIN_NEEDED and (q.api_key == SASL_HANDSHAKE or q.api_key == API_VERSIONS):
         return FRAME_WHOLE
     if c.login == LOGIN_TOKENS and q.api_key == SASL_AUTHENTICATE and q.api_version >= 0:
@@ -776,6 +780,7 @@ cdef void conn_login(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
         return
     if mail.kind == MAIL_LOGIN:
         c.login = <int8_t>mail.fd
+        c.login_ends_ns = mail.login_ends_ns
         _hold(t, &c.session, mail.bytes)
     else:
         _hold(t, &c.principal, mail.bytes)

@@ -57,6 +57,7 @@ cdef enum:                      # why a connection was refused or closed
     WHY_BAD_HEADER
     WHY_NATIVE                  # a native handler found the request malformed
     WHY_NO_LOGIN                # a request that is not answered before a login
+    WHY_LOGIN_EXPIRED           # the login has ended, and the client did not log in again
     WHY_HANDLER                 # Python closed it, or let the request fall
     WHY_IDLE
     WHY_RECEIVE_TIMEOUT
@@ -94,6 +95,7 @@ cdef enum:                      # what lies in an inbox
 
 cdef enum:                      # Connection.login: what the connection may ask for
     LOGIN_OPEN                  # everything: it has logged in, or its listener asks for no login
+    LOGIN_EXPIRING              # everything until login_ends_ns; SaslHandshake always
     LOGIN_NEEDED                # ApiVersions and SaslHandshake
     LOGIN_TOKENS                # SaslAuthenticate, after SaslHandshake version 1
     LOGIN_RAW_TOKENS            # each frame is a token without a header, after version 0
@@ -155,7 +157,8 @@ cdef struct Connection:
     int64_t heap_index
     Connection* next_paused     # also the chain of the dead
     Farewell* farewell          # NULL: Python does not wait for its close
-    Buffer session              # what Python keeps of a login in progress
+    int64_t login_ends_ns       # of a login that expires
+    Buffer session              # what Python keeps of a login
     Buffer principal            # User:NAME, whose bytes request.principal shows; empty: anonymous
     const TransportCalls* transport     # NULL: the socket itself
     void* tls                   # the transport's session; NULL before the first bytes
@@ -171,6 +174,7 @@ cdef struct Mail:
     int32_t listener_index
     uint64_t connection_id
     Buffer bytes
+    int64_t login_ends_ns       # of a login that expires
     int64_t dequeued_ns         # of a reply: Python took the request,
     int64_t parked_ns           # its handler left it to another thread (0: it did not),
     int64_t answered_ns         # and answered it

@@ -63,8 +63,8 @@ LIMITS = {
 cdef list REASONS = [
     "peer", "negative-frame", "short-frame", "large-frame", "tls-client", "http-client",
     "plaintext-client", "tls", "handshake-timeout", "too-many-handshakes", "bad-header",
-    "malformed-request", "no-login", "handler", "idle", "receive-timeout", "send-timeout",
-    "slow-request", "file", "memory",
+    "malformed-request", "no-login", "login-expired", "handler", "idle", "receive-timeout",
+    "send-timeout", "slow-request", "file", "memory",
     "max-connections-per-ip", "accept-failed", "stop",
 ]
 

@@ -18,7 +18,8 @@ from barnabas.cext.codec.endian cimport be32_load
 from barnabas.cext.memory.atomics cimport atomic_add_i64
 from barnabas.cext.network.closings cimport Farewell
 from barnabas.cext.network.network_state cimport (
-    LOGIN_CERTIFICATE, LOGIN_FAILED, LOGIN_NEEDED, LOGIN_OPEN, LOGIN_RAW_TOKENS, LOGIN_TOKENS,
+    LOGIN_CERTIFICATE, LOGIN_EXPIRING, LOGIN_FAILED, LOGIN_NEEDED, LOGIN_OPEN, LOGIN_RAW_TOKENS,
+    LOGIN_TOKENS,
     MAIL_CLOSE, MAIL_FAREWELL, MAIL_LOGIN, MAIL_PRINCIPAL, MAIL_PROCEED, MAIL_PROCEED_MUFFLED,
     MAIL_REPLY, MAIL_SILENT, Mail,
     Network, PyRequest, budget_give, inbox_post,
@@ -26,7 +27,7 @@ from barnabas.cext.network.network_state cimport (
 from barnabas.cext.network.sockets cimport net_address, net_peer, net_port
 
 # The states of a login: see Connection.login.
-OPEN, NEEDED, TOKENS = LOGIN_OPEN, LOGIN_NEEDED, LOGIN_TOKENS
+OPEN, EXPIRING, NEEDED, TOKENS = LOGIN_OPEN, LOGIN_EXPIRING, LOGIN_NEEDED, LOGIN_TOKENS
 RAW_TOKENS, CERTIFICATE, FAILED = LOGIN_RAW_TOKENS, LOGIN_CERTIFICATE, LOGIN_FAILED
 
 cdef enum:
@@ -156,24 +157,26 @@ cdef class PendingRequest:
             raise MemoryError("no memory for the request")
         self._post(&mail)
 
-    def set_login(self, int login, bytes session not None) -> None:
+    def set_login(self, int login, bytes session not None, int64_t ends_ns=0) -> None:
         """Sets the login state of the connection, and the bytes that its next requests show as
-        `session`. Takes effect before the answer to this request is sent."""
+        `session`. `ends_ns`: when a login that is EXPIRING ends, monotonic. Takes effect before the
+        answer to this request is sent."""
         if not LOGIN_OPEN <= login <= LOGIN_FAILED:
             raise ValueError(f"there is no login state {login}")
-        self._set(MAIL_LOGIN, login, session)
+        self._set(MAIL_LOGIN, login, session, ends_ns)
 
     def set_principal(self, bytes principal not None) -> None:
         """Sets the principal of the connection: User:NAME in UTF-8. Call it before the set_login()
         that lets the client go on."""
-        self._set(MAIL_PRINCIPAL, 0, principal)
+        self._set(MAIL_PRINCIPAL, 0, principal, 0)
 
-    cdef int _set(self, int kind, int login, bytes value) except -1:
+    cdef int _set(self, int kind, int login, bytes value, int64_t ends_ns) except -1:
         cdef Mail mail
         if len(value) > SESSION_BYTES_MAX:
             raise ValueError(f"more than {SESSION_BYTES_MAX} bytes of a login")
         self._start(&mail, kind)
         mail.fd = login
+        mail.login_ends_ns = ends_ns
         _copy(&mail.bytes, value)
         if mail.bytes.failed:
             buffer_free(&mail.bytes)

@@ -23,7 +23,7 @@ ASKED = {
     "quota.window.num": "5",
     "client.quota.callback.class": "org.example.Quota",
     "delegation.token.secret.key": "x",
-    "connections.max.reauth.ms": "1000",
+    "listener.name.internal.scram.connections.max.reauth.ms": "1000",
     "zookeeper.ssl.client.enable": "true",
     "password.encoder.secret": "x",
 }

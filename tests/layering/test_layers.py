@@ -52,7 +52,7 @@ LAYERS["coordinator"] = JOURNAL
 LAYERS["coordinator.groups"] = LAYERS["coordinator.transactions"] = JOURNAL | {"coordinator"}
 LAYERS["coordinator.share"] = JOURNAL | {"coordinator", "coordinator.groups"}
 LAYERS["coordinator.coordinators"] = JOURNAL | {"coordinator", "controller"} | COORDINATORS
-LAYERS["telemetry"] = JOURNAL | {"coordinator"} | COORDINATORS
+LAYERS["telemetry"] = JOURNAL | {"security", "coordinator"} | COORDINATORS
 LAYERS["api"] = JOURNAL | {"security", "controller", "coordinator", "telemetry"} | COORDINATORS
 LAYERS["stages"] = LAYERS["api"] | {"tls", "api", "coordinator.coordinators", "public"}
 LAYERS["node"] = LAYERS["stages"] | {"stages"}

@@ -1,0 +1,24 @@
+"""What each SASL mechanism does with a token, and what it says."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Answer(NamedTuple):
+    """`token`: the broker's. `exchange`: what the mechanism needs at the next token. `user`: who
+    has logged in; empty while the login goes on. `expires_ms`: when the credentials that the client
+    showed expire, by the wall clock; None: they do not."""
+
+    token: bytes
+    exchange: bytes = b""
+    user: str = ""
+    expires_ms: int | None = None
+
+
+class Mechanism(Protocol):
+    """One mechanism of one listener. Its methods run on any request handler."""
+
+    def step(self, exchange: bytes, token: bytes) -> Answer:
+        """Takes a token; `exchange` is that of the answer before, and empty at the first token.
+        Raises LoginFailed."""

@@ -1,0 +1,41 @@
+"""What a connection keeps of its login, as bytes beside its principal (docs/decisions/logins.md).
+
+    mechanism NUL mechanism before NUL monotonic time of the last re-authentication NUL exchange
+
+The second is empty but during a re-authentication; the third is 0 before the first one; the fourth
+is what the mechanism needs at the next token, and empty after the login. Before SaslHandshake there
+are no bytes. Next: logins.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+MIN_REAUTHENTICATION_NS = 1_000_000_000  # between two on one connection, as in Kafka's KafkaChannel
+
+
+class Session(NamedTuple):
+    mechanism: str
+    before: str = ""
+    again_ns: int = 0
+    exchange: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"<Session {self.mechanism}>"
+
+    def encode(self) -> bytes:
+        head = f"{self.mechanism}\0{self.before}\0{self.again_ns}\0"
+        return head.encode() + self.exchange
+
+    @classmethod
+    def decode(cls, data: bytes) -> Session:
+        mechanism, before, again_ns, exchange = data.split(b"\0", 3)
+        return cls(mechanism.decode(), before.decode(), int(again_ns), exchange)
+
+    @property
+    def is_again(self) -> bool:
+        """Whether a re-authentication is in progress."""
+        return self.before != ""
+
+    def may_begin_again(self, now_ns: int) -> bool:
+        return not self.again_ns or now_ns - self.again_ns >= MIN_REAUTHENTICATION_NS
