@@ -189,7 +189,7 @@ def _verify(arguments: argparse.Namespace, checkpoint: Checkpoint) -> int:
     if not problems:
         say(f"{arguments.path}: no damage found in {count_of(found.files, 'file')}")
     if begun is not None:
-        say(f"batch {begun} was begun and is not committed: the query will run it again")
+        say(f"batch {begun} was planned and is not committed: the query will run it again")
     return status
 
 

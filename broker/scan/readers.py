@@ -166,7 +166,7 @@ def _check_directory(directory: LogDirectory, topic_id: bytes) -> None:
 
 def _recreated(topic: str, before: bytes, now: bytes) -> TopicRecreated:
     return TopicRecreated(
-        f"topic {topic} was deleted and made anew meanwhile: its id was {uuid_text(before)}"
+        f"topic {topic} was deleted and created again meanwhile: its id was {uuid_text(before)}"
         f" and is {uuid_text(now)}"
     )
 

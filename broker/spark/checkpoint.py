@@ -97,9 +97,9 @@ class Checkpoint:
         try:
             found = json.loads(data)["id"]
         except (ValueError, KeyError, TypeError) as error:
-            raise TruncatedFile(self.files.shown("metadata"), "not a query's id") from error
+            raise TruncatedFile(self.files.shown("metadata"), "it has no query id") from error
         if not isinstance(found, str):
-            raise TruncatedFile(self.files.shown("metadata"), "not a query's id")
+            raise TruncatedFile(self.files.shown("metadata"), "it has no query id")
         return found
 
     def batch_ids(self, log: str = "offsets") -> list[int]:
@@ -109,7 +109,7 @@ class Checkpoint:
         path = f"offsets/{batch_id}"
         _, lines = self._versioned(path, OFFSETS_VERSIONS)
         if len(lines) < 2:
-            raise TruncatedFile(self.files.shown(path), "no offset stands in it")
+            raise TruncatedFile(self.files.shown(path), "it holds no offset")
         metadata = self._object(path, lines[0])
         sources = [None if line == NO_OFFSET else line for line in lines[1:]]
         for line in sources:
@@ -123,7 +123,7 @@ class Checkpoint:
         path = f"commits/{batch_id}"
         _, lines = self._versioned(path, COMMITS_VERSIONS)
         if not lines:
-            raise TruncatedFile(self.files.shown(path), "it ends behind its version")
+            raise TruncatedFile(self.files.shown(path), "it ends after its version line")
         return self._object(path, lines[0])
 
     def initial(self, source: int = 0) -> Offsets | None:
@@ -138,7 +138,7 @@ class Checkpoint:
         _, lines = self._lines(path, data[1:], (1,))
         found = kafka_offsets(lines[0]) if lines else None
         if found is None:
-            raise TruncatedFile(self.files.shown(path), "no offsets stand in it")
+            raise TruncatedFile(self.files.shown(path), "it holds no offsets")
         return found
 
     def last_planned(self) -> PlannedBatch | None:
@@ -153,7 +153,7 @@ class Checkpoint:
         self.commit(ids[-1])
         if ids[-1] not in self.batch_ids():
             missing = self.files.shown(f"offsets/{ids[-1]}")
-            raise IncompleteCheckpoint(missing, "the batch is committed and its offsets are gone")
+            raise IncompleteCheckpoint(missing, "the batch is committed, but this file is missing")
         return self.batch(ids[-1])
 
     def unfinished(self) -> int | None:
@@ -171,8 +171,8 @@ class Checkpoint:
         if begun is not None and not replay:
             raise UnfinishedBatch(
                 self.files.shown(f"offsets/{begun}"),
-                f"batch {begun} was begun and is not committed: let the query finish it, or say"
-                " that its records may be read again (--replay)",
+                f"batch {begun} was planned and is not committed: let the query finish it, or allow"
+                " its records to be read again (--replay)",
             )
         found = self.last_committed()
         if found is None:
@@ -199,11 +199,11 @@ class Checkpoint:
             raise TruncatedFile(shown, "it is empty")
         if head[:1] != "v" or not head[1:].isdecimal():
             if not lines and head == "v":
-                raise TruncatedFile(shown, "it ends within its version")
-            raise UnknownVersion(shown, f"it begins with {head[:20]!r} in place of a version")
+                raise TruncatedFile(shown, "it ends in the middle of its version")
+            raise UnknownVersion(shown, f"it begins with {head[:20]!r} instead of a version")
         if int(head[1:]) not in known:
             newest = max(known)
-            raise UnknownVersion(shown, f"version {head[1:]} is not known (v{newest} is)")
+            raise UnknownVersion(shown, f"version {head[1:]} is unknown (known: up to {newest})")
         return int(head[1:]), lines
 
     def _object(self, path: str, line: str) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class Checkpoint:
         except ValueError as error:
             raise TruncatedFile(self.files.shown(path), f"{line[:40]!r}: {error}") from error
         if not isinstance(found, dict):
-            raise TruncatedFile(self.files.shown(path), f"{line[:40]!r} is no JSON object")
+            raise TruncatedFile(self.files.shown(path), f"{line[:40]!r} is not a JSON object")
         return found
 
     # ------------------------------------------------------------------------------- checking
@@ -251,11 +251,13 @@ class Checkpoint:
                     problems.append(IncompleteCheckpoint(path, "this batch is missing"))
         if committed and (not planned or committed[-1] > planned[-1]):
             path = self.files.shown(f"offsets/{committed[-1]}")
-            problems.append(IncompleteCheckpoint(path, "committed, and its offsets are missing"))
+            problems.append(IncompleteCheckpoint(path, "committed, but its offsets are missing"))
         if planned and planned[-1] > (committed[-1] if committed else -1) + 1:
             path = self.files.shown(f"commits/{planned[-1] - 1}")
             if committed or planned[0] != planned[-1]:
-                problems.append(IncompleteCheckpoint(path, "the batch after it was planned"))
+                problems.append(
+                    IncompleteCheckpoint(path, f"not committed, but batch {planned[-1]} is planned")
+                )
         return problems
 
     def _backward(self, batches: Mapping[int, PlannedBatch]) -> list[CheckpointError]:
@@ -273,7 +275,7 @@ class Checkpoint:
                     before[topic][index] = offset
                     if offset < known:
                         path = self.files.shown(f"offsets/{batch_id}")
-                        where = f"{topic} {index} goes back from offset {known} to {offset}"
+                        where = f"the offset of {topic}-{index} goes back from {known} to {offset}"
                         problems.append(CheckpointError(path, where))
         return problems
 
@@ -323,7 +325,7 @@ class Checkpoint:
         if batch_id < following:
             raise ConcurrentWriter(
                 self.files.shown(f"offsets/{batch_id}"),
-                f"batch {following - 1} is planned already: somebody else writes here",
+                f"batch {following - 1} is already planned: another program writes this checkpoint",
             )
         if batch_id > following or (planned and (not committed or committed[-1] < planned[-1])):
             raise IncompleteCheckpoint(
@@ -342,7 +344,7 @@ class Checkpoint:
             self.files.put_if_absent(path, data)
         except FileExistsError:
             raise ConcurrentWriter(
-                self.files.shown(path), "it is there already: somebody else writes this checkpoint"
+                self.files.shown(path), "it already exists: another program writes this checkpoint"
             ) from None
 
     def retain(self, batches_kept: int = BATCHES_KEPT) -> None:
@@ -367,7 +369,7 @@ class Checkpoint:
             shown = f"{kept[0]} to {kept[-1]}" if kept else "none"
             raise IncompleteCheckpoint(
                 self.files.shown(f"offsets/{batch_id}"),
-                f"batch {batch_id} is not kept (committed batches that are: {shown})",
+                f"there is no committed batch {batch_id} (committed batches: {shown})",
             )
         self.batch(batch_id)
         gone = sorted({*self.batch_ids(), *self.batch_ids("commits")}, reverse=True)

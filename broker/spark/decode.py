@@ -81,7 +81,7 @@ def _decoded(decode: Decode, body: bytes, schema_id: int) -> Any:
         raise
     except Exception as error:  # whatever the three libraries raise for bytes that are not theirs
         raise UndecodableValue(
-            f"a value is not of its schema {schema_id}: {type(error).__name__} {error}"
+            f"a value does not match its schema {schema_id}: {type(error).__name__} {error}"
         ) from None
 
 
@@ -109,7 +109,7 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
         found |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             return (found >> 1) ^ -(found & 1), at
-    raise UndecodableValue("a value ends within its message indexes")
+    raise UndecodableValue("a value ends inside its message indexes")
 
 
 # ------------------------------------------------------------------------------ formats
@@ -126,13 +126,13 @@ def _avro(schema: Schema, schema_id: int) -> Decode:
             fastavro.parse_schema(json.loads(text), named_schemas=named)
         parsed = fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
     except Exception as error:  # fastavro's and JSON's own kinds
-        raise SchemaError(f"schema {schema_id} is none of Avro: {error}") from None
+        raise SchemaError(f"schema {schema_id} is not an Avro schema: {error}") from None
 
     def decode(body: bytes) -> Any:
         stream = io.BytesIO(body)
         found = fastavro.schemaless_reader(stream, parsed, None)
         if stream.tell() != len(body):
-            raise ValueError(f"{len(body) - stream.tell()} bytes are left over")
+            raise ValueError(f"{len(body) - stream.tell()} bytes follow the value")
         return found
 
     return decode
@@ -153,9 +153,9 @@ def _protobuf(schema: Schema, schema_id: int, path: tuple[int, ...]) -> Decode:
         name = _message_name(schema.files[-1], path)
         found = None if name is None else pool.FindMessageTypeByName(name)
     except Exception as error:  # protobuf's own kinds
-        raise SchemaError(f"schema {schema_id} is none of Protobuf: {error}") from None
+        raise SchemaError(f"schema {schema_id} is not a Protobuf schema: {error}") from None
     if found is None:
-        raise UndecodableValue(f"schema {schema_id} has no message {list(path)}")
+        raise UndecodableValue(f"schema {schema_id} has no message with the indexes {list(path)}")
     message = message_factory.GetMessageClass(found)
     return lambda body: _message(message.FromString(body))
 
@@ -241,7 +241,7 @@ def decoded(
     from pyspark.sql.functions import arrow_udf
 
     if on_error not in (FAIL, NULL):
-        raise ValueError(f"on_error is {FAIL} or {NULL}, not {on_error!r}")
+        raise ValueError(f"on_error must be {FAIL} or {NULL}, not {on_error!r}")
     decoder = Decoder(schemas)
     kind = _arrow_type(returns)
 
@@ -285,9 +285,7 @@ def decode_array(
     try:
         return pa.array(found, type=kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise UndecodableValue(
-            f"the values do not fit the columns that are asked for: {error}"
-        ) from None
+        raise UndecodableValue(f"the values do not fit the requested columns: {error}") from None
 
 
 def fitted(value: Any, kind: "pyarrow.DataType") -> Any:
@@ -298,7 +296,7 @@ def fitted(value: Any, kind: "pyarrow.DataType") -> Any:
         return None
     if pa.types.is_struct(kind):
         if not isinstance(value, Mapping):
-            raise UndecodableValue(f"{type(value).__name__} is no struct")
+            raise UndecodableValue(f"{type(value).__name__} is not a struct")
         low = {str(name).lower(): one for name, one in value.items()}
         return {
             field.name: fitted(value.get(field.name, low.get(field.name.lower())), field.type)
@@ -306,7 +304,7 @@ def fitted(value: Any, kind: "pyarrow.DataType") -> Any:
         }
     if pa.types.is_map(kind):
         if not isinstance(value, Mapping):
-            raise UndecodableValue(f"{type(value).__name__} is no map")
+            raise UndecodableValue(f"{type(value).__name__} is not a map")
         return [(key, fitted(one, kind.item_type)) for key, one in value.items()]
     if pa.types.is_list(kind) and isinstance(value, list | tuple):
         return [fitted(one, kind.value_type) for one in value]

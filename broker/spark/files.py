@@ -61,13 +61,13 @@ class LocalFiles:
         with open(place, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
-            raise CheckpointError(self.shown(path), f"larger than {FILE_BYTES_MAX} bytes")
+            raise CheckpointError(self.shown(path), f"it is larger than {FILE_BYTES_MAX} bytes")
         try:
             sums = _crc_place(place).read_bytes()
         except FileNotFoundError:
             return data
         if sums[: len(CRC_HEAD)] != CRC_HEAD:
-            raise ChecksumMismatch(os.fspath(_crc_place(place)), "this is no checksum file")
+            raise ChecksumMismatch(os.fspath(_crc_place(place)), "this is not a checksum file")
         if (wanted := checksums(data)) != sums:
             raise ChecksumMismatch(self.shown(path), _difference(wanted, sums))
         return data
@@ -76,7 +76,7 @@ class LocalFiles:
         place = self.root / path
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.exists():
-            raise FileExistsError(f"{place} is there already")
+            raise FileExistsError(f"{place} already exists")
         made = _written(place, data)
         try:
             os.link(made, place)
@@ -133,13 +133,13 @@ class LocalFiles:
         for folder in folders:
             _sync_directory(folder)
         if target.exists():
-            raise FileExistsError(errno.EEXIST, "it is there already", os.fspath(target))
+            raise FileExistsError(errno.EEXIST, "it already exists", os.fspath(target))
         try:
             # Fails where there is a directory that is not empty, and a published one never is.
             os.rename(together, target)
         except OSError as error:
             if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                raise FileExistsError(errno.EEXIST, "it is there already", str(target)) from None
+                raise FileExistsError(errno.EEXIST, "it already exists", str(target)) from None
             raise
         for folder in (target.parent, target.parent.parent):
             _sync_directory(folder)
@@ -174,10 +174,10 @@ def _sync_directory(directory: Path) -> None:
 def _difference(wanted: bytes, sums: bytes) -> str:
     if len(wanted) != len(sums):
         chunks = (len(sums) - len(CRC_HEAD)) // 4
-        return f"its .crc is of {chunks} pieces of 512 bytes, not of its size"
+        return f"its size does not match its .crc ({chunks} pieces of 512 bytes)"
     at = next(i for i in range(len(CRC_HEAD), len(sums), 4) if wanted[i : i + 4] != sums[i : i + 4])
     chunk = (at - len(CRC_HEAD)) // 4
-    return f"bytes {chunk * CHUNK_BYTES} to {(chunk + 1) * CHUNK_BYTES} are not those of its .crc"
+    return f"bytes {chunk * CHUNK_BYTES} to {(chunk + 1) * CHUNK_BYTES} do not match its .crc"
 
 
 def files_at(url: str) -> Files:
@@ -196,4 +196,4 @@ def files_at(url: str) -> Files:
         from barnabas.spark.s3_files import S3Files
 
         return S3Files(url)
-    raise CheckpointError(url, f"{scheme}: is not served, only {SERVED} are")
+    raise CheckpointError(url, f"{scheme}: is not supported; supported: {SERVED}")

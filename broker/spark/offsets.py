@@ -56,19 +56,19 @@ def parse_offsets(text: str) -> Offsets:
     """Raises ValueError for what is not of this form."""
     found = json.loads(text)
     if not isinstance(found, dict):
-        raise ValueError("offsets are a JSON object")
+        raise ValueError("offsets must be a JSON object")
     offsets: Offsets = {}
     for topic, partitions in found.items():
         if ID_SIGN in topic:
             continue
         if not isinstance(partitions, dict):
-            raise ValueError(f"of topic {topic} there are no partitions")
+            raise ValueError(f"topic {topic} has no partitions")
         rows = offsets[topic] = {}
         for index, offset in partitions.items():
             if not (index.isascii() and index.isdigit()):
-                raise ValueError(f"{index!r} is no partition of topic {topic}")
+                raise ValueError(f"{index!r} is not a partition of topic {topic}")
             if not isinstance(offset, int) or isinstance(offset, bool) or offset < -2:
-                raise ValueError(f"{offset!r} is no offset of topic {topic}, partition {index}")
+                raise ValueError(f"{offset!r} is not an offset of topic {topic}, partition {index}")
             rows[int(index)] = offset
     return offsets
 

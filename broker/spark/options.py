@@ -129,7 +129,7 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> SourceOp
         raise BadOption("give exactly one of subscribe, subscribePattern and assign")
     for name in OF_BATCHES if stream else OF_STREAMS:
         if name.lower() in low:
-            raise BadOption(f"{name} is an option of {'batches' if stream else 'streams'} alone")
+            raise BadOption(f"{name} is an option of {'batches' if stream else 'streams'} only")
     offsets_max, offsets_min = (
         _count(low, "maxOffsetsPerTrigger"),
         _count(low, "minOffsetsPerTrigger"),
@@ -180,7 +180,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _one_of(value: str, name: str, known: tuple[str, ...]) -> str:
     if value.lower() not in known:
-        raise BadOption(f"{name} is one of {', '.join(known)}, not {value!r}")
+        raise BadOption(f"{name} must be one of {', '.join(known)}, not {value!r}")
     return value.lower()
 
 
@@ -194,7 +194,7 @@ def _count(low: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or int(text) < 1:
-        raise BadOption(f"{name} is a number above 0, not {text!r}")
+        raise BadOption(f"{name} must be a number above 0, not {text!r}")
     return int(text)
 
 
@@ -204,7 +204,7 @@ def _span_ms(low: Mapping[str, str], name: str, default: int) -> int:
         return default
     found = SPAN.fullmatch(text.strip().lower())
     if found is None:
-        raise BadOption(f"{name} is a number with us, ms, s, m, h or d, not {text!r}")
+        raise BadOption(f"{name} must be a number with us, ms, s, m, h or d, not {text!r}")
     return int(int(found[1]) * SPAN_MS[found[2] or "ms"])
 
 
@@ -212,7 +212,7 @@ def _offsets(name: str, text: str) -> Offsets:
     try:
         return parse_offsets(text)
     except ValueError as error:
-        raise BadOption(f'{name} is JSON like {{"topic":{{"0":5}}}}: {error}') from None
+        raise BadOption(f'{name} must be JSON like {{"topic":{{"0":5}}}}: {error}') from None
 
 
 def _place(low: Mapping[str, str], name: str, words: tuple[str, ...]) -> str | Offsets:
@@ -221,7 +221,7 @@ def _place(low: Mapping[str, str], name: str, words: tuple[str, ...]) -> str | O
         return text.lower()
     if not text.startswith("{"):
         kind = "stream" if LATEST in words and EARLIEST in words else "batch"
-        raise BadOption(f"{name} of a {kind} is {', '.join(words)} or JSON, not {text!r}")
+        raise BadOption(f"{name} of a {kind} must be {', '.join(words)} or JSON, not {text!r}")
     return _offsets(name, text)
 
 
@@ -229,7 +229,7 @@ def _times(low: Mapping[str, str], which: str) -> int | Offsets | None:
     alone = low.get(f"{which}timestamp")
     if alone is not None:
         if not alone.isdecimal():
-            raise BadOption(f"{which}Timestamp is ms since 1970, not {alone!r}")
+            raise BadOption(f"{which}Timestamp must be ms since 1970, not {alone!r}")
         return int(alone)
     by_partition = low.get(f"{which}offsetsbytimestamp")
     return None if by_partition is None else _offsets(f"{which}OffsetsByTimestamp", by_partition)
@@ -242,4 +242,4 @@ def _assigned(text: str | None) -> dict[str, tuple[int, ...]] | None:
         found = json.loads(text)
         return {topic: tuple(int(index) for index in rows) for topic, rows in found.items()}
     except (ValueError, TypeError, AttributeError):
-        raise BadOption(f'assign is JSON like {{"topic":[0,1]}}, not {text!r}') from None
+        raise BadOption(f'assign must be JSON like {{"topic":[0,1]}}, not {text!r}') from None

@@ -170,8 +170,8 @@ class DataLoss(Exception):
 
     def __init__(self, reasons: list[str]) -> None:
         super().__init__(
-            f"{'; '.join(reasons)}. Some records cannot be read any more: they were deleted, or the"
-            " topic was. To go on without them set failOnDataLoss to false."
+            f"{'; '.join(reasons)}. Some records cannot be read any more, because they or"
+            " their topic were deleted. To go on without them set failOnDataLoss to false."
         )
         self.reasons = reasons
 
@@ -208,25 +208,25 @@ def starting(
     }
     for topic, (old, new) in sorted(renewed.items()):
         found.lost.append(
-            f"topic {topic} was deleted and made anew (its id was {uuid_text(old)} and is"
+            f"topic {topic} was deleted and created again (its id was {uuid_text(old)} and is"
             f" {uuid_text(new)})"
         )
     for tp in sorted(set(asked) - set(latest)):
-        found.lost.append(f"partition {tp[1]} of topic {tp[0]} is gone (it stood at {asked[tp]})")
+        found.lost.append(f"partition {tp[1]} of topic {tp[0]} was deleted (read to {asked[tp]})")
     for tp, first in sorted(earliest.items()):
         topic, index = tp
         where = f"partition {index} of topic {topic}"
-        bounds = f"offsets {first} to {latest[tp]} are there"
+        bounds = f"the log has offsets {first} to {latest[tp]}"
         if topic in renewed:
             found.offsets[tp] = first
             if tp in asked:
-                found.lost.append(f"{where}: offset {asked[tp]} was to be read and {bounds}")
+                found.lost.append(f"{where}: offset {asked[tp]} is wanted, but {bounds}")
         elif tp not in asked:
             found.offsets[tp] = first
             if asked and first > 0:
                 found.lost.append(f"{where} is new and does not begin at offset 0: {bounds}")
         elif not first <= asked[tp] <= latest[tp]:
-            found.lost.append(f"{where}: offset {asked[tp]} was to be read and {bounds}")
+            found.lost.append(f"{where}: offset {asked[tp]} is wanted, but {bounds}")
             found.offsets[tp] = first
         else:
             found.offsets[tp] = asked[tp]

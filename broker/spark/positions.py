@@ -28,7 +28,7 @@ def first_offsets(
             if offset < 0 and not options.latest_when_too_late:
                 raise BadOption(
                     f"partition {tp[1]} of topic {tp[0]} has no record at or after the starting"
-                    " time (startingOffsetsByTimestampStrategy=latest begins at the end then)"
+                    " time (set startingOffsetsByTimestampStrategy=latest to begin at its end)"
                 )
         return {tp: latest[tp] if offset < 0 else offset for tp, offset in found.items()}
     if options.start == GROUP:

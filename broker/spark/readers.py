@@ -55,7 +55,7 @@ def checked(schema: StructType) -> StructType:
         kind = field.dataType.simpleString()
         if COLUMNS.get(field.name) != kind:
             known = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-            raise BadOption(f"there is no column {field.name} {kind}; there are {known}")
+            raise BadOption(f"there is no column {field.name} {kind}; the columns are {known}")
     return schema
 
 

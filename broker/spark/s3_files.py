@@ -71,14 +71,14 @@ class S3Files:
         with self._names(path):
             answer = self.client.get_object(Bucket=self.bucket, Key=self._key(path))
             if answer["ContentLength"] > FILE_BYTES_MAX:
-                raise CheckpointError(self.shown(path), f"larger than {FILE_BYTES_MAX} bytes")
+                raise CheckpointError(self.shown(path), f"it is larger than {FILE_BYTES_MAX} bytes")
             data: bytes = answer["Body"].read()
         return data
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         self._try()
         if not self._put_once(path, data):
-            raise FileExistsError(17, "it is there already", self.shown(path))
+            raise FileExistsError(17, "it already exists", self.shown(path))
 
     def _put_once(self, path: str, data: bytes) -> bool:
         """Whether these bytes have the name now. When an answer was lost, boto3 sends the put again
@@ -113,7 +113,7 @@ class S3Files:
             if not self._put_once(probe, b"1") or self._put_once(probe, b"2"):
                 raise CheckpointError(
                     self.url,
-                    "this store does not honour If-None-Match: a second writer would not be seen",
+                    "this store does not honour If-None-Match: a second writer would go unnoticed",
                 )
         finally:
             self.delete(probe)
@@ -154,7 +154,7 @@ class S3Files:
 
     def publish(self, files: Mapping[str, str], directory: str, *, gathered: str) -> None:
         if SUCCESS in self.names(directory):
-            raise FileExistsError(17, "it is there already", self.shown(directory))
+            raise FileExistsError(17, "it already exists", self.shown(directory))
         for name, path in files.items():
             if name != SUCCESS:
                 source = {"Bucket": self.bucket, "Key": self._key(path)}
@@ -176,9 +176,9 @@ class S3Files:
             if code in ("NoSuchKey", "404"):
                 raise FileNotFoundError(2, "there is no such object", shown) from None
             if status == 412:
-                raise FileExistsError(17, "it is there already", shown) from None
+                raise FileExistsError(17, "it already exists", shown) from None
             if status == 409:
-                raise BlockingIOError(11, "another put of this name is under way", shown) from None
+                raise BlockingIOError(11, "another writer is writing this name", shown) from None
             if status == 403:
                 raise PermissionError(13, f"the store answers {code}", shown) from None
             raise OSError(5, f"the store answers {code}: {_message(error)}", shown) from None

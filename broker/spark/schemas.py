@@ -85,7 +85,7 @@ class SchemaDirectory:
             except (OSError, UnicodeDecodeError) as error:
                 raise SchemaError(f"{file}: {error}") from None
         names = ", ".join(f"{schema_id}{suffix}" for suffix in SUFFIXES)
-        raise SchemaError(f"{self.path} has none of {names}")
+        raise SchemaError(f"{self.path} has no file {names}")
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _registered(url: str, schema_id: int) -> Schema:
     answer = _get(url, f"/schemas/ids/{schema_id}")
     kind = str(answer.get("schemaType", "AVRO")).lower()
     if kind not in (AVRO, PROTOBUF, JSON):
-        raise SchemaError(f"schema {schema_id} at {_shown(url)} is of kind {kind}")
+        raise SchemaError(f"schema {schema_id} at {_shown(url)} has the unknown type {kind}")
     if kind == PROTOBUF:
         answer = _get(url, f"/schemas/ids/{schema_id}?format=serialized")
         files = [_file(row) for row in _referred(url, answer, "?format=serialized")]
@@ -199,5 +199,5 @@ def _files_of_set(content: bytes, where: str) -> tuple[bytes, ...]:
     try:
         found = FileDescriptorSet.FromString(content)
     except DecodeError:
-        raise SchemaError(f"{where} is no FileDescriptorSet") from None
+        raise SchemaError(f"{where} is not a FileDescriptorSet") from None
     return tuple(one.SerializeToString() for one in found.file)

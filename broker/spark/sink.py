@@ -99,7 +99,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         names = (QUERY_ID, BATCH_ID, RUN_ID)
         query, batch, run = (context.getLocalProperty(name) for name in names)
         if not (query and batch and run):
-            raise SinkError(f"Spark does not tell its tasks {', '.join(names)}")
+            raise SinkError(f"Spark does not give its tasks the properties {', '.join(names)}")
         return TaskPlace(f"{STREAM}{query}", run, int(batch), self.planned_ms, is_stream=True)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
@@ -134,9 +134,9 @@ def check_schema(
     """Checks for the columns of spark-sql-kafka's sink. Raises BadRows."""
     columns = {field.name.lower(): field.dataType for field in schema.fields}
     if "value" not in columns:
-        raise BadRows("there is no column value: a record is made of it")
+        raise BadRows("there is no column value, which becomes the value of a record")
     if options.topic is None and "topic" not in columns:
-        raise BadRows("there is no column topic: add it, or name one topic by option topic")
+        raise BadRows("there is no column topic: add it, or set the option topic")
     for name in ("value", "key"):
         if not takes_any(name):
             _check(columns, name, TEXT, "string or binary")

@@ -83,8 +83,8 @@ def commit_batch(
             return
         if any(one.was_decided for one in written):
             raise SinkError(
-                f"batch {first.batch} of {first.key} was decided when its tasks began and is"
-                " withdrawn now: start the query again"
+                f"batch {first.batch} of {first.key} was decided when its tasks began, but has"
+                " since been withdrawn: start the query again"
             )
         if newest is not None and newest.state == DECIDED:
             commit.finish(newest)
@@ -178,9 +178,9 @@ class _Commit:
             if not self.options.fail_on_lost_rows:
                 return True
             raise LostRows(
-                f"transactional id {one.name} was decided to be committed and the brokers have"
-                " forgotten it (transactional.id.expiration.ms): nobody can tell whether its rows"
-                " are there. To go on set failOnLostRows to false"
+                f"transactional id {one.name} was decided to be committed, but the brokers have"
+                " removed it (transactional.id.expiration.ms): its rows may be lost. To go on set"
+                " failOnLostRows to false"
             ) from error
 
     def _give_up(self, entry: Entry, lost: list[Prepared]) -> None:
@@ -255,6 +255,6 @@ def _check_time(options: SinkOptions, written: Iterable[Written]) -> None:
 def too_long(options: SinkOptions, took_ms: int) -> str:
     return (
         f"the batch has taken {took_ms} ms, more than batchLimitMs={options.batch_limit_ms}, and is"
-        " given up before its transactions time out: make batches smaller, or raise batchLimitMs"
+        " aborted before its transactions time out: make batches smaller, or raise batchLimitMs"
         f" and kafka.transaction.timeout.ms={options.transaction_timeout_ms}"
     )

@@ -112,7 +112,7 @@ def decode_entry(key: str, value: bytes) -> Entry:
         )
         return Entry(int(found["batch"]), found["state"], str(found["run"]), transactions)
     except (ValueError, TypeError, KeyError) as error:
-        raise SinkError(f"the ledger's record of {key} is none: {error}") from None
+        raise SinkError(f"cannot read the ledger's record of {key}: {error}") from None
 
 
 def open_ledger(cluster: Cluster, topic: str) -> None:
@@ -128,8 +128,8 @@ def open_ledger(cluster: Cluster, topic: str) -> None:
     policy = next((str(row.value) for row in rows if row.name == "cleanup.policy"), "")
     if policy.replace(" ", "") != "compact":
         raise SinkError(
-            f"the ledger topic {topic} has cleanup.policy={policy}: decisions would be lost; it"
-            " must be compact (option ledgerTopic names another)"
+            f"the ledger topic {topic} has cleanup.policy={policy}, which would lose decisions:"
+            " set it to compact, or name another topic by the option ledgerTopic"
         )
 
 
@@ -221,7 +221,7 @@ class LedgerHolder:
             self._held.end(commit=True)
         except (ProducerFenced, InvalidProducerEpoch, InvalidTxnState) as error:
             raise SinkError(
-                f"another driver writes {self.key} too and has taken over: this one's batch is left"
-                " to it"
+                f"another driver also writes {self.key} and has taken over; it continues this"
+                " driver's batch"
             ) from error
         self.newest = entry

@@ -105,13 +105,13 @@ class SinkLog:
         try:
             head, *lines = self.files.read(path).decode().split("\n")
         except FileNotFoundError:
-            raise IncompleteCheckpoint(shown, "it went while the log was read") from None
+            raise IncompleteCheckpoint(shown, "it was deleted while the log was read") from None
         except UnicodeDecodeError as error:
             raise TruncatedFile(shown, f"not text ({error.reason})") from error
         if head in ("", "v"):
             raise TruncatedFile(shown, "it ends before its version")
         if head != "v1":
-            raise UnknownVersion(shown, f"version {head[:20]!r} is not known (v1 is)")
+            raise UnknownVersion(shown, f"version {head[:20]!r} is unknown; the known one is v1")
         return [self._entry(shown, line) for line in lines if line]
 
     def _entry(self, shown: str, line: str) -> SinkFile:
@@ -132,7 +132,7 @@ class SinkLog:
         last = self.last_batch()
         if last is not None and batch_id <= last:
             raise ConcurrentWriter(
-                self._shown(batch_id, False), f"batch {last} is in the log already"
+                self._shown(batch_id, False), f"batch {last} is already in the log"
             )
         if batch_id != (-1 if last is None else last) + 1:
             raise IncompleteCheckpoint(self._shown(batch_id - 1, False), "this batch is missing")
@@ -144,7 +144,7 @@ class SinkLog:
             self.files.put_if_absent(self._path(batch_id, compacted), text.encode())
         except FileExistsError:
             raise ConcurrentWriter(
-                self._shown(batch_id, compacted), "it is there already: somebody else writes here"
+                self._shown(batch_id, compacted), "it already exists: another program writes it"
             ) from None
 
     def expire(self, *, now_ms: int, delay_ms: int = CLEANUP_DELAY_MS) -> list[str]:

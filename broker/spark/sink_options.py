@@ -75,15 +75,15 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         if name in low:
             raise BadOption(f"{name} cannot be set: {why}")
     if low.get("kafka.acks", "all") not in ("all", "-1"):
-        raise BadOption("kafka.acks is all: the sink writes in transactions")
+        raise BadOption("kafka.acks must be all: the sink writes in transactions")
     if low.get("kafka.enable.idempotence", "true").lower() != "true":
-        raise BadOption("kafka.enable.idempotence is true: the sink writes in transactions")
+        raise BadOption("kafka.enable.idempotence must be true: the sink writes in transactions")
     codec = low.get("kafka.compression.type", "none").lower()
     if codec not in CODECS:
-        raise BadOption(f"kafka.compression.type is one of {', '.join(CODECS)}, not {codec!r}")
+        raise BadOption(f"kafka.compression.type must be one of {', '.join(CODECS)}, not {codec!r}")
     lost = low.get("failonlostrows", "true").lower()
     if lost not in ("true", "false"):
-        raise BadOption(f"failOnLostRows is one of true, false, not {lost!r}")
+        raise BadOption(f"failOnLostRows must be true or false, not {lost!r}")
     plugins = {name: low[name] for name in (VALUE_ENCODER, KEY_ENCODER, PARTITIONER) if name in low}
     found = SinkOptions(
         servers=parse_servers(low),
@@ -130,5 +130,5 @@ def _count(low: Mapping[str, str], name: str, default: int) -> int:
     if text is None:
         return default
     if not text.isdecimal() or int(text) < 1:
-        raise BadOption(f"{name} is a number above 0, not {text!r}")
+        raise BadOption(f"{name} must be a number above 0, not {text!r}")
     return int(text)

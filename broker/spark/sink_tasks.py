@@ -135,9 +135,7 @@ def _by_topic(topics: list[str | None]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for at, topic in enumerate(topics):
         if topic is None:
-            raise BadRows(
-                "a row's topic is null: fill the column, or name one topic by option topic"
-            )
+            raise BadRows("a row's topic is null: fill the column, or set the option topic")
         found.setdefault(topic, []).append(at)
     return found
 

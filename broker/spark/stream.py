@@ -170,10 +170,10 @@ class Stream:
         ends = {tp: at for tp, at in end.offsets.items() if tp[0] not in others}
         high = there.high()
         lost = [
-            f"partition {tp[1]} of topic {tp[0]}: offsets to {at} were to be read and offsets"
-            f" {there.bounds[tp].earliest} to {high[tp]} are there"
+            f"partition {tp[1]} of topic {tp[0]}: offsets up to {at} are wanted, but the log has"
+            f" offsets {there.bounds[tp].earliest} to {high[tp]}"
             if tp in high
-            else f"partition {tp[1]} of topic {tp[0]} is gone (it was to be read to {at})"
+            else f"partition {tp[1]} of topic {tp[0]} was deleted (it was to be read to {at})"
             for tp, at in sorted(ends.items())
             if at > high.get(tp, -1)
         ]

@@ -88,7 +88,7 @@ def places(
         found |= {(topic, index): row for index, row in rows.items()}
     missing = [(t, i) for t, rows in wanted.items() for i in rows if (t, i) not in found]
     if options.source == "files" and missing:
-        raise BadOption(f"source=files, and the files of {missing} are not on this machine")
+        raise BadOption(f"source=files, but the files of {missing} are not on this machine")
     return found
 
 

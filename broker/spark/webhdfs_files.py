@@ -81,7 +81,7 @@ class WebHdfsFiles:
     def read(self, path: str) -> bytes:
         data = self._call("GET", path, "OPEN", answer_bytes_max=FILE_BYTES_MAX)
         if len(data) > FILE_BYTES_MAX:
-            raise CheckpointError(self.shown(path), f"larger than {FILE_BYTES_MAX} bytes")
+            raise CheckpointError(self.shown(path), f"it is larger than {FILE_BYTES_MAX} bytes")
         return data
 
     def put_if_absent(self, path: str, data: bytes) -> None:
@@ -135,7 +135,7 @@ class WebHdfsFiles:
         try:
             return json.loads(data)
         except ValueError:
-            raise OSError(0, "this is no answer of WebHDFS", self.shown(path)) from None
+            raise OSError(0, "the answer is not from WebHDFS", self.shown(path)) from None
 
     def _call(
         self,
@@ -206,9 +206,9 @@ class WebHdfsFiles:
         if kind == "FileNotFoundException" or (status == 404 and not kind):
             return FileNotFoundError(2, reason or "there is no such file", shown)
         if kind == "FileAlreadyExistsException":
-            return FileExistsError(17, "it is there already", shown)
+            return FileExistsError(17, "it already exists", shown)
         if status == 401:
-            return PermissionError(1, "HDFS asks for Kerberos, which is not served here", shown)
+            return PermissionError(1, "HDFS asks for Kerberos, which is not supported", shown)
         if kind == "AccessControlException":
             return PermissionError(13, reason, shown)
         return OSError(5, f"HDFS answers {status} {kind}: {reason}", shown)

@@ -136,7 +136,7 @@ def test_what_is_lost_is_named_unless_it_may_be(broker):
     with Cluster(broker.bootstrap_servers) as cluster:
         delete_records(cluster, topic, {0: 20})
     start = {"startingOffsets": '{"t":{"0":5}}'}
-    words = "partition 0 of topic t: offset 5 was to be read and offsets 20 to 50 are there"
+    words = "partition 0 of topic t: offset 5 is wanted, but the log has offsets 20 to 50"
     with pytest.raises(DataLoss, match=words):
         planned(broker, subscribe="t", **start)
     assert ranges(planned(broker, subscribe="t", failOnDataLoss="false", **start)) == [(0, 20, 50)]
@@ -162,9 +162,9 @@ def test_options_are_checked():
         ({"kafka.bootstrap.servers": ""}, "bootstrap.servers is needed"),
         ({"assign": '{"t":[0]}'}, "exactly one"),
         ({"startingOffsets": "latest"}, "startingOffsets of a batch"),
-        ({"startingOffsets": '{"t":5}'}, "startingOffsets is JSON"),
-        ({"failOnDataLoss": "maybe"}, "failOnDataLoss is one of"),
-        ({"minPartitions": "0"}, "minPartitions is a number above 0"),
+        ({"startingOffsets": '{"t":5}'}, "startingOffsets must be JSON"),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss must be one of"),
+        ({"minPartitions": "0"}, "minPartitions must be a number above 0"),
         ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol is one of"),
         ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is one of .* not GSSAPI"),
         (
@@ -175,8 +175,8 @@ def test_options_are_checked():
             {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"},
             "kafka.sasl.jaas.config needs username",
         ),
-        ({"isolation": "none"}, "isolation is one of"),
-        ({"startingTimestamp": "x"}, "startingTimestamp is ms"),
+        ({"isolation": "none"}, "isolation must be one of"),
+        ({"startingTimestamp": "x"}, "startingTimestamp must be ms"),
     ]:
         with pytest.raises(BadOption, match=words):
             parse_options(base | wrong)

@@ -121,7 +121,7 @@ def test_a_crc_that_does_not_match_is_named(place, name):
     data = bytearray((place / name).read_bytes())
     data[-1] ^= 1
     (place / name).write_bytes(data)
-    with pytest.raises(ChecksumMismatch, match=f"^{place}/{name}: bytes 0 to 512 are not"):
+    with pytest.raises(ChecksumMismatch, match=f"^{place}/{name}: bytes 0 to 512 do not"):
         reads(checkpoint_at(place))
     assert [p.path for p in checkpoint_at(place).verify().problems] == [str(place / name)]
 
@@ -130,10 +130,10 @@ def test_a_crc_of_another_size_or_kind_is_named(place):
     crc = place / "offsets/.1.crc"
     good = crc.read_bytes()
     for damaged, words in [
-        (good[:-4], "not of its size"),
-        (good + b"\0\0\0\0", "not of its size"),
-        (b"sum" + good[3:], "no checksum file"),
-        (b"", "no checksum file"),
+        (good[:-4], "size does not match"),
+        (good + b"\0\0\0\0", "size does not match"),
+        (b"sum" + good[3:], "not a checksum file"),
+        (b"", "not a checksum file"),
     ]:
         crc.write_bytes(damaged)
         with pytest.raises(ChecksumMismatch, match=words):
@@ -185,7 +185,7 @@ def test_two_writers_of_a_batch(place):
 def test_a_second_writer_is_named_and_nothing_is_overwritten(place):
     before = content(place)
     checkpoint = checkpoint_at(place)
-    with pytest.raises(ConcurrentWriter, match=f"^{place}/offsets/1: batch 1 is planned already"):
+    with pytest.raises(ConcurrentWriter, match=f"^{place}/offsets/1: batch 1 is already planned"):
         checkpoint.plan(1, [OFFSETS], now_ms=1)
     with pytest.raises(ConcurrentWriter, match=f"^{place}/commits/0: "):
         checkpoint.commit_batch(0)
@@ -251,9 +251,9 @@ def test_a_rewind_at_every_crash_leaves_a_checkpoint(tmp_path):
 def test_what_is_unfinished_is_not_rewound_unasked(place):
     checkpoint = checkpoint_at(place)
     before = content(place)
-    with pytest.raises(UnfinishedBatch, match=f"^{place}/offsets/1: batch 1 was begun"):
+    with pytest.raises(UnfinishedBatch, match=f"^{place}/offsets/1: batch 1 was planned"):
         checkpoint.rewind(0)
-    with pytest.raises(IncompleteCheckpoint, match="committed batches that are: 0 to 0"):
+    with pytest.raises(IncompleteCheckpoint, match="committed batches: 0 to 0"):
         checkpoint.rewind(7, replay=True)
     assert content(place) == before
     assert checkpoint.rewind(0, replay=True) == [1]
@@ -301,7 +301,7 @@ def test_verify_names_offsets_that_go_back(tmp_path):
         checkpoint.plan(n, [offsets_json({"t": {0: offset}})], now_ms=n)
         checkpoint.commit_batch(n)
     (problem,) = checkpoint.verify().problems
-    assert str(problem) == f"{tmp_path}/offsets/2: t 0 goes back from offset 9 to 7"
+    assert str(problem) == f"{tmp_path}/offsets/2: the offset of t-0 goes back from 9 to 7"
 
 
 def test_topic_ids_stand_behind_the_offsets(tmp_path):
@@ -344,6 +344,6 @@ def test_commits_of_version_2_are_read(place):
 
 
 def test_a_store_that_is_not_served_is_said():
-    with pytest.raises(CheckpointError, match="ftp: is not served"):
+    with pytest.raises(CheckpointError, match="ftp: is not supported"):
         files_at("ftp://nn:8020/cp")
     assert files_at("file:///tmp/x").shown("offsets/0") == "/tmp/x/offsets/0"

@@ -54,7 +54,7 @@ def test_show(place, capsys):
 
 def test_verify_and_its_exit_status(place, capsys):
     status, out, err = run(capsys, "verify", place)
-    assert (status, out) == (0, "") and "batch 3 was begun" in err
+    assert (status, out) == (0, "") and "batch 3 was planned" in err
     path = f"{place}/commits/1"
     with open(path, "ab") as file:
         file.write(b" ")
@@ -64,7 +64,7 @@ def test_verify_and_its_exit_status(place, capsys):
 
 def test_export_and_rewind_do_not_pass_over_an_unfinished_batch(place, capsys):
     status, out, err = run(capsys, "export", place)
-    assert (status, out) == (1, "") and f"{place}/offsets/3: batch 3 was begun" in err
+    assert (status, out) == (1, "") and f"{place}/offsets/3: batch 3 was planned" in err
     assert run(capsys, "export", place, "--replay")[:2] == (0, '{"t":{"0":20,"1":10}}\n')
     assert run(capsys, "export", place, "--batch", "1")[:2] == (0, '{"t":{"0":10,"1":5}}\n')
     assert run(capsys, "rewind", "1", place)[0] == 1
@@ -86,7 +86,7 @@ def test_from_a_group_and_back(session_broker, topic, tmp_path, capsys):
     checkpoint = Checkpoint(LocalFiles(place))
     assert checkpoint.last_committed().kafka() == checkpoint.initial() == {topic: {0: 12}}
     status, _, err = run(capsys, "seed-from-group", "from", place, "-b", servers)
-    assert status == 1 and f"{place}/metadata: it is there already" in err
+    assert status == 1 and f"{place}/metadata: it already exists" in err
 
     checkpoint.plan(1, [offsets_json({topic: {0: 25}})], now_ms=1)
     assert run(capsys, "to-group", "to", place, "-b", servers)[0] == 1
@@ -118,7 +118,7 @@ def test_every_verb_on_each_store(session_broker, topic, store, capsys):
         commit_offsets(cluster, group, {topic: {0: 12}})
     assert run(capsys, "seed-from-group", group, store, "-b", servers)[0] == 0
     status, _, err = run(capsys, "seed-from-group", group, store, "-b", servers)
-    assert status == 1 and f"{store}/metadata: it is there already" in err
+    assert status == 1 and f"{store}/metadata: it already exists" in err
     checkpoint = Checkpoint(files_at(store))
     for batch, offset in ((1, 20), (2, 30)):
         checkpoint.plan(batch, [offsets_json({topic: {0: offset}})], now_ms=1)
@@ -133,11 +133,11 @@ def test_every_verb_on_each_store(session_broker, topic, store, capsys):
         assert committed_offsets(cluster, group) == {topic: {0: 20}}
     checkpoint.files.replace("commits/1", b"v1")
     status, out, _ = run(capsys, "verify", store)
-    assert status == 1 and out.startswith(f"{store}/commits/1: it ends behind its version")
+    assert status == 1 and out.startswith(f"{store}/commits/1: it ends after its version line")
 
 
 def test_what_is_not_there_is_named(tmp_path, capsys):
     status, _, err = run(capsys, "show", str(tmp_path / "none"))
     assert status == 1 and f"{tmp_path}/none/metadata: there is no such file" in err
     status, _, err = run(capsys, "show", "ftp://nn/cp")
-    assert status == 1 and "ftp: is not served" in err
+    assert status == 1 and "ftp: is not supported" in err

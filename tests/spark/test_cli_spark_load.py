@@ -43,7 +43,7 @@ def test_settings_of_a_session_with_delta():
 
 def test_a_store_that_is_not_served_is_named(capsys):
     status, err = run(capsys, "t", "--to", "ftp://x/y", "--checkpoint", "/nowhere")
-    assert status == 1 and "ftp://x/y: ftp: is not served" in err
+    assert status == 1 and "ftp://x/y: ftp: is not supported" in err
     status, err = run(capsys, "t", "--to", "/x", "--checkpoint", "/x", "--first", "group")
     assert status == 1 and "--first group needs --group" in err
     status, err = run(capsys, " , ", "--to", "/x", "--checkpoint", "/x")
@@ -69,7 +69,7 @@ def test_javas_that_are_too_old_are_passed_over(tmp_path, monkeypatch):
         with java.java_home():
             pass
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
-    with pytest.raises(java.NoJava, match=r"there is no Java here.*barnabas\[spark-jre\]"):
+    with pytest.raises(java.NoJava, match=r"no Java was found.*barnabas\[spark-jre\]"):
         with java.java_home():
             pass
 

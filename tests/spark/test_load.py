@@ -258,7 +258,7 @@ def test_another_load_is_not_overwritten(session_broker, topic, store):
     send(session_broker, topic, 5)
     loader.checkpoint.files.delete("commits/0")
     loader.checkpoint.files.delete("offsets/0")
-    with pytest.raises(ConcurrentWriter, match="take away the batches that are read again"):
+    with pytest.raises(ConcurrentWriter, match="remove the batches that are read again"):
         list(loader.batches())
     assert before == {n: files_at(f"{store}/lake").read(n) for n in tree(f"{store}/lake", topic)}
 
@@ -402,7 +402,7 @@ def test_missing_records_are_reported(session_broker, tmp_path):
         load(session_broker, "gone", tmp_path)
         send(session_broker, "gone", 20)
         delete_records(cluster, "gone", {0: 15})
-        with pytest.raises(DataLoss, match="offset 10 was to be read and offsets 15 to 30"):
+        with pytest.raises(DataLoss, match="offset 10 is wanted, but the log has offsets 15 to 30"):
             load(session_broker, "gone", tmp_path)
         loader = loader_of(session_broker, "gone", tmp_path, failOnDataLoss="false")
         (report,) = loader.batches()
@@ -410,7 +410,7 @@ def test_missing_records_are_reported(session_broker, tmp_path):
         delete_topics(cluster, ["gone"])
         create_topics(cluster, [NewTopic("gone", partition_count=1, configs=KEPT_TEXT)])
         send(session_broker, "gone", 40)
-        with pytest.raises(DataLoss, match="topic gone was deleted and made anew"):
+        with pytest.raises(DataLoss, match="topic gone was deleted and created again"):
             load(session_broker, "gone", tmp_path)
         (report,) = load(session_broker, "gone", tmp_path, failOnDataLoss="false")
         assert report.audits[0].ends == {0: (0, 40)}
@@ -477,7 +477,7 @@ def test_a_topic_made_anew_before_its_batch_is_run_again(session_broker, tmp_pat
         delete_topics(cluster, ["anew"])
         create_topics(cluster, [NewTopic("anew", partition_count=1, configs=KEPT_TEXT)])
     send(session_broker, "anew", 15)
-    with pytest.raises(DataLoss, match="topic anew was deleted, and batch 0 was to read of it"):
+    with pytest.raises(DataLoss, match="topic anew was deleted before batch 0 could read it"):
         load(session_broker, "anew", tmp_path)
     reports = load(session_broker, "anew", tmp_path, failOnDataLoss="false")
     assert [[audit.ends for audit in report.audits] for report in reports] == [[], [{0: (0, 15)}]]

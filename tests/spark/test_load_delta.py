@@ -162,10 +162,10 @@ def test_a_rewind_wants_the_table_restored(delta, session_broker, topic, tmp_pat
         load(session_broker, topic, tmp_path, **into(delta))
     Checkpoint(files_at(f"{tmp_path}/cp")).rewind(0)
     send(session_broker, topic, 5)
-    with pytest.raises(ConcurrentWriter, match="RESTORE the table to version 0, and take away"):
+    with pytest.raises(ConcurrentWriter, match="RESTORE the table to version 0, and remove"):
         load(session_broker, topic, tmp_path, **into(delta))
     delta.sql(f"RESTORE TABLE delta.`{table_url(tmp_path, topic)}` TO VERSION AS OF 0")
-    with pytest.raises(ConcurrentWriter, match=r"take away .*/_loads/batch=1 and later"):
+    with pytest.raises(ConcurrentWriter, match=r"remove .*/_loads/batch=1 and later"):
         load(session_broker, topic, tmp_path, **into(delta))
     assert table_at(delta, tmp_path, topic).count() == 5
     files_at(f"{tmp_path}/lake").delete_tree(f"{topic}/_loads/batch=1")
@@ -182,16 +182,16 @@ def test_what_is_there_is_not_mixed_with(delta, session_broker, topic, tmp_path)
     load(session_broker, topic, tmp_path, **into(delta))
     other = loader_of(session_broker, topic, tmp_path, **into(delta))
     other.checkpoint = Checkpoint(files_at(f"{tmp_path}/other"))
-    with pytest.raises(ConcurrentWriter, match="One checkpoint loads into one place"):
+    with pytest.raises(ConcurrentWriter, match="Use one checkpoint for one place"):
         list(other.batches())
     plain = loader_of(session_broker, topic, tmp_path)
     plain.checkpoint = Checkpoint(files_at(f"{tmp_path}/plain"))
-    with pytest.raises(ConcurrentWriter, match="a Delta table is there"):
+    with pytest.raises(ConcurrentWriter, match="it is a Delta table"):
         list(plain.batches())
     load(session_broker, topic, tmp_path / "2")
     table = loader_of(session_broker, topic, tmp_path / "2", **into(delta))
     table.checkpoint = Checkpoint(files_at(f"{tmp_path}/other"))
-    with pytest.raises(ConcurrentWriter, match="parquet files are there"):
+    with pytest.raises(ConcurrentWriter, match="parquet files of another load"):
         list(table.batches())
     assert table_at(delta, tmp_path, topic).count() == 4
 
@@ -218,7 +218,7 @@ def test_a_mark_without_a_batch_and_a_failed_task_are_reported(
     frame = delta.sql("select cast(null as binary) as key").where("key is not null")
     frame.write.format("delta").options(**options).save(table_url(tmp_path, topic))
     loader = loader_of(session_broker, topic, tmp_path, failOnDataLoss="false", **into(delta))
-    with pytest.raises(CheckpointError, match="has the transaction mark of batch 0, and the log"):
+    with pytest.raises(CheckpointError, match="has the transaction mark of batch 0, but its log"):
         list(loader.batches())
     assert not (tmp_path / "cp/commits/0").exists()
 
@@ -320,7 +320,7 @@ def test_stopped_before_the_commit_and_woken_late_then_killed_after_it(
     loaded(1, 30_000)
     os.kill(jvm, signal.SIGCONT)
     _, err = sleeper.communicate(timeout=RUN_S)
-    assert sleeper.returncode == 1 and f"{checkpoint}/commits/1: it is there already" in err
+    assert sleeper.returncode == 1 and f"{checkpoint}/commits/1: it already exists" in err
     assert commits(tmp_path, topic) == [0, 1]
 
     produced(500)

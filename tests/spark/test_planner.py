@@ -123,9 +123,9 @@ def test_missing_records_are_named_in_one_message():
     with pytest.raises(DataLoss) as raised:
         starting(asked, earliest, latest)
     assert raised.value.reasons == [
-        "partition 3 of topic gone is gone (it stood at 9)",
-        "partition 0 of topic t: offset 5 was to be read and offsets 8 to 20 are there",
-        "partition 1 of topic t: offset 50 was to be read and offsets 0 to 40 are there",
+        "partition 3 of topic gone was deleted (read to 9)",
+        "partition 0 of topic t: offset 5 is wanted, but the log has offsets 8 to 20",
+        "partition 1 of topic t: offset 50 is wanted, but the log has offsets 0 to 40",
     ]
     assert "failOnDataLoss" in str(raised.value)
     allowed = starting(asked, earliest, latest, fail_on_data_loss=False)
@@ -147,9 +147,9 @@ def test_a_topic_made_anew_is_seen_by_its_id():
     with pytest.raises(DataLoss) as raised:
         starting(asked, earliest, latest, ids_before=before, ids_now=now)
     assert raised.value.reasons == [
-        "topic t was deleted and made anew (its id was AQEBAQEBAQEBAQEBAQEBAQ and is"
+        "topic t was deleted and created again (its id was AQEBAQEBAQEBAQEBAQEBAQ and is"
         " AgICAgICAgICAgICAgICAg)",
-        "partition 0 of topic t: offset 5 was to be read and offsets 0 to 9 are there",
+        "partition 0 of topic t: offset 5 is wanted, but the log has offsets 0 to 9",
     ]
     found = starting(
         asked, earliest, latest, ids_before=before, ids_now=now, fail_on_data_loss=False

@@ -372,14 +372,14 @@ def test_columns_are_checked(spark, session_broker, columns, words):
     [
         ({"kafka.bootstrap.servers": ""}, "bootstrap.servers is needed"),
         ({"kafka.transactional.id": "x"}, "names its transactional ids itself"),
-        ({"kafka.acks": "1"}, "kafka.acks is all"),
-        ({"kafka.enable.idempotence": "false"}, "kafka.enable.idempotence is true"),
-        ({"kafka.compression.type": "rar"}, "kafka.compression.type is one of"),
+        ({"kafka.acks": "1"}, "kafka.acks must be all"),
+        ({"kafka.enable.idempotence": "false"}, "kafka.enable.idempotence must be true"),
+        ({"kafka.compression.type": "rar"}, "kafka.compression.type must be one of"),
         ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol is one of"),
         ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is one of"),
         ({"batchLimitMs": "60000", "kafka.transaction.timeout.ms": "60000"}, "is not below"),
-        ({"batchLimitMs": "x"}, "batchLimitMs is a number above 0"),
-        ({"failOnLostRows": "perhaps"}, "failOnLostRows is one of"),
+        ({"batchLimitMs": "x"}, "batchLimitMs must be a number above 0"),
+        ({"failOnLostRows": "perhaps"}, "failOnLostRows must be true"),
     ],
 )
 def test_options_of_the_sink_are_checked(wrong, words):

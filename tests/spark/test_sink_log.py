@@ -85,7 +85,7 @@ def test_damage_is_named(log, tmp_path):
 def test_a_second_writer_is_reported(log, tmp_path):
     fill(log, 3)
     before = sorted(os.listdir(tmp_path / "_spark_metadata"))
-    with pytest.raises(ConcurrentWriter, match=r"_spark_metadata/2: batch 2 is in the log"):
+    with pytest.raises(ConcurrentWriter, match=r"_spark_metadata/2: batch 2 is already in the log"):
         log.add(2, [])
     with pytest.raises(IncompleteCheckpoint, match=r"_spark_metadata/4: "):
         log.add(5, [])

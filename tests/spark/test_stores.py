@@ -140,7 +140,7 @@ def test_damage_is_named_and_nothing_is_written(store):
     for damaged, kind, words in (
         (data[:-9], TruncatedFile, "Expecting|Unterminated"),
         (b"", TruncatedFile, "it is empty"),
-        (data.replace(b"v1", b"v7"), UnknownVersion, "version 7 is not known"),
+        (data.replace(b"v1", b"v7"), UnknownVersion, "version 7 is unknown"),
     ):
         # On a local disk `replace` makes a .crc of the damaged bytes too: a whole file that holds
         # the wrong thing.

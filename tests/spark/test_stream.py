@@ -151,12 +151,12 @@ def test_lost_records_are_named_before_the_checkpoint_knows_of_them(broker, stre
     with Cluster(broker.bootstrap_servers) as cluster:
         delete_records(cluster, "t", {0: 20})
     asked = Point({("t", 0): 5})
-    words = "partition 0 of topic t: offset 5 was to be read and offsets 20 to 50 are there"
+    words = "partition 0 of topic t: offset 5 is wanted, but the log has offsets 20 to 50"
     with pytest.raises(DataLoss, match=words):
         stream_of(subscribe="t").latest(asked)
     with pytest.raises(DataLoss, match=words):
         stream_of(subscribe="t").tasks(asked, Point({("t", 0): 30}))
-    beyond = "partition 0 of topic t: offsets to 60 were to be read and offsets 20 to 50 are there"
+    beyond = "partition 0 of topic t: offsets up to 60 are wanted, but the log has offsets 20 to 50"
     with pytest.raises(DataLoss, match=beyond):
         stream_of(subscribe="t").tasks(Point({("t", 0): 30}), Point({("t", 0): 60}))
     allowed = stream_of(subscribe="t", failOnDataLoss="false")
@@ -183,16 +183,16 @@ def test_a_topic_made_anew_is_seen_by_its_id(session_broker, stream_of, topic, c
     make_anew(session_broker, topic, count)
     if restarted:
         strict, lenient = stream_of(**begun), stream_of(**begun, failOnDataLoss="false")
-    with pytest.raises(DataLoss, match=f"topic {topic} was deleted and made anew") as raised:
+    with pytest.raises(DataLoss, match=f"topic {topic} was deleted and created again") as raised:
         strict.latest(ends[0])
-    told = f"of topic {topic}: offset 50 was to be read and offsets 0 to {count} are there"
+    told = f"of topic {topic}: offset 50 is wanted, but the log has offsets 0 to {count}"
     assert told in str(raised.value)
     end = lenient.latest(ends[1])
     for _ in range(2):  # the second time, as after a crash before the batch's commit
         assert ranges(lenient.tasks(ends[1], end)) == [(topic, 0, 0, count)]
         lenient = stream_of(**begun, failOnDataLoss="false")
     assert lenient.latest(end) == end
-    with pytest.raises(DataLoss, match="was deleted and made anew"):
+    with pytest.raises(DataLoss, match="was deleted and created again"):
         stream_of(**begun).tasks(ends[1], end)
 
 
@@ -203,7 +203,7 @@ def test_a_topic_made_anew_before_its_batch_is_run_again(session_broker, stream_
     start = query.initial()
     end = query.latest(start)
     make_anew(session_broker, topic, 70)
-    with pytest.raises(DataLoss, match="offset 0 was to be read and offsets 0 to 70 are there"):
+    with pytest.raises(DataLoss, match="offset 0 is wanted, but the log has offsets 0 to 70"):
         stream_of(**begun).tasks(start, end)
     lenient = stream_of(**begun, failOnDataLoss="false")
     assert lenient.tasks(start, end) == []  # those records belonged to the old topic
@@ -221,7 +221,7 @@ def test_ends_without_ids_get_them(session_broker, stream_of, topic):
     assert query.tasks(end, known) == [] and query.latest(known) == known
     make_anew(session_broker, topic, 70)
     for later in (query, stream_of(subscribe=topic)):
-        with pytest.raises(DataLoss, match="was deleted and made anew"):
+        with pytest.raises(DataLoss, match="was deleted and created again"):
             later.latest(known)
 
 
@@ -275,9 +275,9 @@ def test_options_of_streams_are_checked():
     parsed = parse_options(base | {"maxTriggerDelay": "90s"}, stream=True)
     assert (parsed.delay_ms, parsed.start) == (90_000, "latest")
     for wrong, words in [
-        ({"endingOffsets": "latest"}, "endingOffsets is an option of batches alone"),
-        ({"startingOffsets": "middle"}, "startingOffsets of a stream is latest, earliest, group"),
-        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a number with"),
+        ({"endingOffsets": "latest"}, "endingOffsets is an option of batches only"),
+        ({"startingOffsets": "middle"}, "startingOffsets of a stream must be latest, earliest, group"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay must be a number with"),
         (
             {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
             "minOffsetsPerTrigger 9 is above maxOffsetsPerTrigger 8",
@@ -285,5 +285,5 @@ def test_options_of_streams_are_checked():
     ]:
         with pytest.raises(BadOption, match=words):
             parse_options(base | wrong, stream=True)
-    with pytest.raises(BadOption, match="commitOffsetsToGroup is an option of streams alone"):
+    with pytest.raises(BadOption, match="commitOffsetsToGroup is an option of streams only"):
         parse_options(base | {"commitOffsetsToGroup": "g"})

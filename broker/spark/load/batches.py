@@ -83,13 +83,13 @@ class Publisher:
         if found is None:
             if self.files.names(f"{topic}/{DELTA_LOG}"):
                 shown = self.files.shown(topic)
-                raise ConcurrentWriter(shown, "a Delta table is there: --format delta adds to it")
+                raise ConcurrentWriter(shown, "it is a Delta table: use --format delta")
             return None
         if (found.query_id, found.ends) != (self.query_id, batch.ends[topic]):
             raise ConcurrentWriter(
                 self.files.shown(batch_directory(topic, batch.batch_id)),
-                f"it is there already, of query {found.query_id} with other offsets. One checkpoint"
-                " loads into one place; after a rewind take away the batches that are read again",
+                f"it already exists, from query {found.query_id} with other offsets. Use one"
+                " checkpoint for one place; after a rewind remove the batches that are read again",
             )
         return found
 
@@ -119,7 +119,7 @@ class Publisher:
             other = self._published(batch, topic)
             if other is None:
                 shown = self.files.shown(directory)
-                raise ConcurrentWriter(shown, f"it is there already, without {SUCCESS}") from None
+                raise ConcurrentWriter(shown, f"it already exists, without {SUCCESS}") from None
             return other
         return audit
 

@@ -49,7 +49,7 @@ ROWS = """
 """
 PARTITIONED_BY = ("date", "hour")
 TOPICS_AT_ONCE = 8
-TAKE_AWAY = "One checkpoint loads into one place; after a rewind {how}take away {audits} and later"
+TAKE_AWAY = "Use one checkpoint for one place; after a rewind {how}remove {audits} and later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class DeltaPublisher(Publisher):
         if batches_of(self.files, topic):
             raise ConcurrentWriter(
                 self.files.shown(topic),
-                "a load's parquet files are there, which are no Delta table",
+                "it holds the parquet files of another load, not a Delta table",
             )
         table = self._table(topic)
         return self._committed(batch, topic, table, table.state())
@@ -247,7 +247,7 @@ class DeltaPublisher(Publisher):
         how = "" if version is None else f"RESTORE the table to version {version}, and "
         return ConcurrentWriter(
             self.files.shown(topic),
-            f"batch {batch.batch_id} is there already, or a later one, of query {query_id} with"
+            f"batch {batch.batch_id} or a later one already exists, from query {query_id} with"
             f" other offsets. {TAKE_AWAY.format(how=how, audits=audits)}",
         )
 
@@ -288,8 +288,8 @@ class DeltaPublisher(Publisher):
             if audit is None:
                 raise CheckpointError(
                     self.files.shown(f"{topic}/{DELTA_LOG}"),
-                    f"the table has the transaction mark of batch {batch.batch_id}, and the log"
-                    " does not tell what was committed: compare the table with the topic",
+                    f"the table has the transaction mark of batch {batch.batch_id}, but its log"
+                    " does not show what was committed: compare the table with the topic",
                 )
             found[topic] = audit
         return found

@@ -35,7 +35,7 @@ WRITERS_MAX = 16  # files open in a task, which beyond that sorts its rows by ho
 MARK, VERSION = "barnabas", 1
 RESTORE = "RESTORE"  # Delta's name of that operation
 NO_CONNECTOR = (
-    "--format delta needs Delta's connector, and this Spark has none: add --conf"
+    "--format delta needs Delta's connector, which this Spark does not have: add --conf"
     f" spark.jars.packages={PACKAGE} (from Maven Central), or its jars as --conf spark.jars=JAR,JAR"
 )
 BODY_BYTES = """
@@ -189,7 +189,7 @@ class DeltaTable:
         found = info.get("operationParameters", {}).get("version")
         if found is None:
             shown = self._files.shown(self._path(version))
-            reason = "a RESTORE by time: which batches are left cannot be told. RESTORE by version"
+            reason = "a RESTORE by time does not show which batches are left: RESTORE by version"
             raise CheckpointError(shown, reason)
         return int(found)
 

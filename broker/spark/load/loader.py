@@ -258,7 +258,7 @@ class Loader:
         now = look(cluster, replace(self.options, topics=tuple(topics))).ids
         ids = {t: now[t] for t in topics if t in now and before.get(t, now[t]) == now[t]}
         gone = [
-            f"topic {topic} was deleted, and batch {planned.batch_id} was to read of it"
+            f"topic {topic} was deleted before batch {planned.batch_id} could read it"
             for topic in topics
             if topic not in ids
         ]

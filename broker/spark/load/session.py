@@ -137,7 +137,7 @@ def submit(master: str, conf: Mapping[str, str], app: Path, arguments: Sequence[
     home = os.environ.get("SPARK_HOME")
     program = Path(home or Path(_pyspark().__file__).parent) / "bin" / "spark-submit"
     if shutil.which(program) is None:
-        raise NoSpark(f"{program} is not there")
+        raise NoSpark(f"there is no {program}")
     command = [str(program), "--master", master]
     for name, value in {**CONF, **conf}.items():
         command += ["--conf", f"{name}={value}"]
