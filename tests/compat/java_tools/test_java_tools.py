@@ -2,61 +2,43 @@
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from compat.support import KAFKA, Broker, Wire, produce_batch, rival
+from compat.java.driver import missing
+from compat.java.tool_runner import ToolRunner
+from compat.support import KAFKA, Broker, Wire, produce_batch
 from share.share_member import ShareMember, configure
 from transactions.dialogue import Talk
 
 from barnabas.wire import request
 
-pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=100)]
-TOOL_TIMEOUT_S = 60
+pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=20)]
 Tool = Callable[..., str]
-# Most of a tool's time is the start of the JVM; its optimizing compiler costs more than it gains.
-QUICK = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xlog:disable")
 
 
-@pytest.fixture(scope="session")
-def quick(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """Options for a fast start: the first tool writes its loaded classes to a file, which the
-    others map; they start in about half the time (1.0 instead of 1.8 s on two busy cores)."""
-    reason = rival.missing(KAFKA)
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolRunner]:
+    reason = missing(KAFKA)
     if reason:
         pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("classes")
-    archive = folder / "classes.jsa"
-    options = (*QUICK, f"-XX:ArchiveClassesAtExit={archive}")
-    command = rival.tool(KAFKA, "topics", folder / "tool.log", heap=options)
-    command += ["--bootstrap-server", broker.address, "--list"]
-    subprocess.run(command, capture_output=True, timeout=TOOL_TIMEOUT_S, check=False)
-    # Java before 13 does not have this.
-    return (*QUICK, f"-XX:SharedArchiveFile={archive}") if archive.exists() else QUICK
+    made = ToolRunner(KAFKA, tmp_path_factory.mktemp("tools"))
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def tool(broker: Broker, tmp_path: Path, quick: tuple[str, ...]) -> Tool:
-    """Runs a tool with the broker. Returns its output, or with ok=False its error output."""
+def tool(broker: Broker, runner: ToolRunner) -> Tool:
+    """Runs a tool against the broker; its output, or with ok=False what it complained of."""
 
     def run(verb: str, *arguments: str, given: str = "", ok: bool = True) -> str:
-        command = rival.tool(KAFKA, verb, tmp_path / "tool.log", heap=quick)
-        if verb != "dump-log":
-            command += ["--bootstrap-server", broker.address]
-        done = subprocess.run(
-            [*command, *arguments],
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=TOOL_TIMEOUT_S,
-            check=False,
-        )
-        said = done.stdout + done.stderr
-        if verb != "get-offsets":  # which reports errors without an exit status
-            assert (done.returncode == 0) == ok, said
-        return done.stdout if ok else said
+        where = () if verb == "dump-log" else ("--bootstrap-server", broker.address)
+        ran = runner.run(verb, *where, *arguments, given=given)
+        said = ran.out + ran.err
+        if verb != "get-offsets":  # which complains without a status
+            assert (ran.status == 0) == ok, said
+        return ran.out if ok else said
 
     return run
 
