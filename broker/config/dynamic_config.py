@@ -2,11 +2,12 @@
 
 The state is two maps of texts: one for every broker, and one for each broker id. The metadata tree
 stores them: the code that reads the tree passes them to `replace`, and stores the map that `alter`
-returns. The functions in `on_change` take the names whose value in force has changed; they run
-after the change, on the thread that made it. The exception of one stops neither the change nor the
-other functions; `on_error` receives it (without `on_error`, the first exception is raised at the
-end). The functions in `checks` take the layers after the change and the requested names, before
-anything changes, and return the problems. One thread at a time calls `alter` and `replace`."""
+returns (controller/stored_passwords.py encrypts its secrets). The functions in `on_change` take the
+names whose value in force has changed; they run after the change, on the thread that made it. The
+exception of one stops neither the change nor the other functions; `on_error` receives it (without
+`on_error`, the first exception is raised at the end). The functions in `checks` take the layers
+after the change and the requested names, before anything changes, and return the problems. One
+thread at a time calls `alter` and `replace`."""
 
 from __future__ import annotations
 
@@ -36,6 +37,7 @@ from barnabas.config.tls import tls_dynamic_problem, tls_problems, tls_setting
 from barnabas.config.values import Value, parse_value
 
 UNKNOWN_COUNT_MAX = 1000  # names that are not in the table, for each broker
+ENCODER_SECRET = "password.encoder.secret"
 LISTENER_NAMES = frozenset({"listeners", "listener.security.protocol.map"})
 TEXT_BYTES_MAX = 32768  # size of one value that a client sends
 
@@ -107,6 +109,7 @@ class DynamicConfig(TypedAccess):
         problems: list[str] = []
         for name, text in changes.items():
             problems += dynamic_problems(name, text, cluster_wide=broker_id is None)
+            problems += self._secret_problems(broker_id, name, text)
             texts.pop(name, None)
             if text is not None:
                 texts[name] = text
@@ -132,6 +135,23 @@ class DynamicConfig(TypedAccess):
         if not validate_only:
             self.replace(broker_id, texts)
         return texts
+
+    def _secret_problems(self, broker_id: int | None, name: str, text: str | None) -> list[str]:
+        """Why a secret cannot be stored; nothing for other settings."""
+        base = BROKER_SETTINGS.get(base_name(name))
+        if text is None or broker_id is None or base is None or not base.is_sensitive:
+            return []
+        if not self.static.get(ENCODER_SECRET):
+            return [
+                f"{name}: a secret, which is stored encrypted or not at all. Set {ENCODER_SECRET}"
+                " in the file and restart, or use a PEM file, which is read again when it changes."
+            ]
+        if broker_id != self.node_id:
+            return [
+                f"{name}: a secret, which only its own broker can encrypt. Send the change to"
+                f" broker {broker_id}."
+            ]
+        return []
 
     def replace(self, broker_id: int | None, texts: Mapping[str, str]) -> list[str]:
         """Replaces the map of one broker, or of every broker (None), with a stored one: at the

@@ -25,7 +25,6 @@ WANTED = {
     "delegation tokens": ("delegation.token.secret.key", "delegation.token.master.key"),
     "re-authentication": ("connections.max.reauth.ms",),
     "TLS to ZooKeeper": ("zookeeper.ssl.client.enable",),
-    "encryption of stored settings": ("password.encoder.secret",),
 }
 
 

@@ -48,11 +48,8 @@ RULES = (
     "ssl.principal.mapping.rules",
 )
 FULFILLED = frozenset(KEYSTORE + TRUSTSTORE + RULES)
-# These change while the broker runs. Kafka alters passwords and inline PEM too, encrypted by
-# password.encoder.secret, which this build does not have.
-DYNAMIC = frozenset(
-    name for name in KEYSTORE + TRUSTSTORE if not BROKER_SETTINGS[name].is_sensitive
-)
+# These change while the broker runs; passwords and inline PEM only where they are stored encrypted.
+DYNAMIC = frozenset(KEYSTORE + TRUSTSTORE)
 MISSING = (
     "TLS is not in this build: OpenSSL's headers were missing when it was compiled. Install"
     " libssl-dev and build again"
@@ -87,12 +84,6 @@ def tls_dynamic_problem(name: str) -> str | None:
     setting = tls_setting(name)
     if setting is None or setting.base in DYNAMIC:
         return None
-    if BROKER_SETTINGS[setting.base].is_sensitive:
-        return (
-            f"{name}: a secret, and this build does not encrypt stored settings"
-            " (password.encoder.secret). Set it in the file and restart, or use a PEM file, which"
-            " is read again when it changes."
-        )
     return f"{name}: cannot change while the broker runs. Set it in the file and restart."
 
 

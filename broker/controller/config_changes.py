@@ -23,6 +23,7 @@ from barnabas.config.incremental import APPEND, DELETE, SET, SUBTRACT, apply_ope
 from barnabas.config.layers import value_in_force
 from barnabas.config.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting
 from barnabas.config.values import parse_value, text_of
+from barnabas.controller.stored_passwords import StoredPasswords, is_password
 from barnabas.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
@@ -62,12 +63,14 @@ class ConfigChanges:
         tree: MetadataTree,
         reader: ClusterStateReader,
         config: DynamicConfig,
+        passwords: StoredPasswords,
         policy: Policy = lambda *_: None,
     ) -> None:
-        """`policy` asks the plugins about a change."""
+        """`policy` asks the plugins about a change, and is shown no passwords."""
         self._tree = tree
         self._reader = reader
         self._config = config
+        self._passwords = passwords
         self._policy = policy
         self._lock = threading.Lock()
 
@@ -148,11 +151,14 @@ class ConfigChanges:
         for setting_name, text in changes.items():
             if setting_name in THREAD_COUNTS and text is not None:
                 _check_thread_count(setting_name, int(text), self._config.integer(setting_name))
-        self._policy("broker", "" if broker_id is None else str(broker_id), changes)
+        shown = {n: "[hidden]" if t and is_password(n) else t for n, t in changes.items()}
+        self._policy("broker", "" if broker_id is None else str(broker_id), shown)
         if validate_only:
             return
         node = znodes.DEFAULT_ENTITY if broker_id is None else str(broker_id)
-        self._write("brokers", node, texts, [])
+        is_own = broker_id == self._config.node_id
+        stored = self._passwords.encoded(texts) if is_own else texts
+        self._write("brokers", node, stored, [])
         self._config.replace(broker_id, texts)
 
     def _write(
@@ -180,7 +186,9 @@ def notes_of(tree: MetadataTree, entity: str) -> list[Operation]:
     return [CreateNode(znodes.CONFIG_CHANGE_PREFIX, note, sequence=True)]
 
 
-def follower(config: DynamicConfig, began: ClusterState) -> Callable[[ClusterState], None]:
+def follower(
+    config: DynamicConfig, began: ClusterState, passwords: StoredPasswords
+) -> Callable[[ClusterState], None]:
     """Returns a function that applies the broker configurations that other nodes altered; call it
     with every new state. `began`: the loaded state."""
     before = {path: texts for path, texts in began.configs.items() if _is_broker(path)}
@@ -193,7 +201,7 @@ def follower(config: DynamicConfig, began: ClusterState) -> Callable[[ClusterSta
         gone: dict[str, Mapping[str, str]] = {path: {} for path in before.keys() - now.keys()}
         before, changed = now, {p: t for p, t in now.items() if before.get(p) != t}
         for path, texts in {**gone, **changed}.items():
-            _take_over(config, path, texts)
+            _take_over(config, path, texts, passwords)
 
     return apply
 
@@ -202,22 +210,50 @@ def _is_broker(path: str) -> bool:
     return path.startswith("brokers/")
 
 
-def load(config: DynamicConfig, state: ClusterState) -> None:
+def load(
+    config: DynamicConfig,
+    tree: MetadataTree,
+    reader: ClusterStateReader,
+    passwords: StoredPasswords,
+) -> list[str]:
     """Loads the dynamic settings of brokers from the tree at the start. It logs a value that this
-    build does not accept, and leaves it out."""
-    for path, texts in state.configs.items():
+    build does not accept, and leaves it out. Returns the settings of this broker that it could not
+    decrypt. Raises MetadataError."""
+    unreadable: list[str] = []
+    for path, texts in reader.state.configs.items():
         if _is_broker(path):
-            _take_over(config, path, texts)
+            unreadable += _take_over(config, path, texts, passwords)
+    own = f"brokers/{config.node_id}"
+    if passwords.can_store and passwords.decoded(reader.state.configs.get(own, {})).is_old:
+        stored = {**reader.state.configs[own], **passwords.encoded(config.texts(config.node_id))}
+        tree.set(znodes.config_path("brokers", str(config.node_id)), znodes.encode_config(stored))
+        reader.refresh_config([own])
+        log.info("Encrypted the passwords of /config/%s by password.encoder.secret.", own)
+    return unreadable
 
 
-def _take_over(config: DynamicConfig, path: str, texts: Mapping[str, str]) -> None:
+def _take_over(
+    config: DynamicConfig, path: str, texts: Mapping[str, str], passwords: StoredPasswords
+) -> list[str]:
+    """Returns the settings of this broker that cannot be decrypted."""
     name = path.partition("/")[2]
     if name != znodes.DEFAULT_ENTITY and not name.isdecimal():
         log.warning("/config/%s names no broker; ignoring it", path)
-        return
+        return []
     broker_id = None if name == znodes.DEFAULT_ENTITY else int(name)
+    unreadable: list[str] = []
+    if broker_id == config.node_id:
+        texts, unreadable, _ = passwords.decoded(texts)
+    for setting in unreadable:
+        log.error(
+            "/config/%s: %s cannot be decrypted, and is ignored: it was stored with another"
+            " password.encoder.secret. Give that as password.encoder.old.secret, or set it anew.",
+            path,
+            setting,
+        )
     for problem in config.replace(broker_id, texts):
         log.warning("/config/%s: %s", path, problem)
+    return unreadable
 
 
 def changed_text(change: Change, setting: Setting | None, in_force: str | None) -> str | None:

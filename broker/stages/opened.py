@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.cext.memory.sys import SystemCalls
-from barnabas.config import BrokerConfig, DynamicConfig
+from barnabas.config import BrokerConfig, ConfigError, DynamicConfig
+from barnabas.config.tls import PROTOCOLS, tls_setting
 from barnabas.controller import config_changes, unkept_settings
 from barnabas.controller.new_partitions import give_ids
+from barnabas.controller.stored_passwords import StoredPasswords
 from barnabas.metadata.cluster_state import ClusterStateReader, Topic
 from barnabas.metadata.tree import MetadataTree
 from barnabas.server.membership import Membership
 from barnabas.server.registration import choose_node_id, claim_cluster
-from barnabas.stages.configured import Configured, Undo
+from barnabas.stages.configured import CannotStart, Configured, Undo
 from barnabas.storage.log_dirs import LogDir, keep_usable, open_directories
 from barnabas.storage.log_manager import topic_id_on_disk
 from barnabas.wire.uuids import uuid_text
@@ -42,6 +44,7 @@ class Opened(NamedTuple):
     node_id: int
     dynamic: DynamicConfig
     authorizer: Authorizer | None  # None: everyone may do everything
+    passwords: StoredPasswords
 
     @property
     def was_clean(self) -> bool:
@@ -57,8 +60,9 @@ class Opened(NamedTuple):
 
 def open_stores(before: Configured) -> Opened:
     """Opens the log directories and the metadata store. Raises UnusableDirectory when a directory
-    is missing, in use or of another node or cluster, and MetadataError."""
+    is missing, in use or of another node or cluster, CannotStart, and MetadataError."""
     config, system, undo = before.config, before.system, before.undo
+    passwords = _passwords(config)
     keeps_metadata = config.metadata_store != "zookeeper"
     opened, failed = open_directories(config.log_dirs, keeps_metadata)
     for directory in opened:
@@ -83,7 +87,7 @@ def open_stores(before: Configured) -> Opened:
     # Before the reader: in a new session this node registers again before the brokers are read.
     membership = Membership(tree, node_id, config, lambda: listeners.advertised, system.wall_ms)
     reader = ClusterStateReader(tree, may_delete=lambda: dynamic.boolean("delete.topic.enable"))
-    config_changes.load(dynamic, reader.state)
+    _load_settings(dynamic, tree, reader, passwords)
     unkept_settings.warn(dynamic, reader.state)
     if reader.state.without_id:  # a tree of Kafka before 2.8
         give_ids(tree, reader, lambda topic: _topic_id(directories, topic), os.urandom)
@@ -98,6 +102,7 @@ def open_stores(before: Configured) -> Opened:
         node_id,
         dynamic,
         _authorizer(config, tree, system),
+        passwords,
     )
 
 
@@ -109,6 +114,31 @@ def _authorizer(config: BrokerConfig, tree: MetadataTree, system: SystemCalls) -
 
     everyone = config.boolean("allow.everyone.if.no.acl.found")
     return Authorizer(tree, super_users_of(config.values), everyone, system.monotonic_ns)
+
+
+def _passwords(config: BrokerConfig) -> StoredPasswords:
+    try:
+        return StoredPasswords(config)
+    except ConfigError as error:
+        raise CannotStart(" ".join(error.problems)) from None
+
+
+def _load_settings(
+    dynamic: DynamicConfig,
+    tree: MetadataTree,
+    reader: ClusterStateReader,
+    passwords: StoredPasswords,
+) -> None:
+    """A listener must not open with other keys, or other authorities to trust, than those that were
+    set: without TLS listeners the broker starts, so that the settings can be deleted."""
+    unreadable = config_changes.load(dynamic, tree, reader, passwords)
+    of_listeners = [name for name in unreadable if tls_setting(name)]
+    if of_listeners and any(row.protocol in PROTOCOLS for row in dynamic.listeners.bound):
+        raise CannotStart(
+            f"{', '.join(of_listeners)}: stored with another password.encoder.secret, and needed by"
+            " TLS listeners. Give that secret as password.encoder.old.secret; or start once without"
+            " TLS listeners, and delete the settings."
+        )
 
 
 def _close_directory(directory: LogDir, undo: Undo) -> None:

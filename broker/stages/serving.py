@@ -126,7 +126,7 @@ def _administration(node: Bound) -> Administration:
         topics=topics,
         deletion=deletion,
         growth=PartitionGrowth(tree, reader, _random_below, plugins.place),
-        configs=ConfigChanges(tree, reader, dynamic, plugins.check_config_change),
+        configs=ConfigChanges(tree, reader, dynamic, opened.passwords, plugins.check_config_change),
         entities=EntityConfigs(tree, reader, dynamic),
         features=Features(tree, opened.node_id),
         producer_ids=ProducerIds(tree, opened.node_id),
@@ -179,7 +179,7 @@ def _controller(node: Bound, administration: Administration) -> Controller:
         os.urandom,
         start.system.wall_ms,
     )
-    follower = config_changes.follower(opened.dynamic, opened.reader.state)
+    follower = config_changes.follower(opened.dynamic, opened.reader.state, opened.passwords)
     loaded.replicas.on_applied.append(follower)
     loaded.replicas.on_applied.append(controller.apply)
     start.undo.callback(controller.stop)

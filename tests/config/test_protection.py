@@ -25,7 +25,6 @@ ASKED = {
     "delegation.token.secret.key": "x",
     "listener.name.internal.scram.connections.max.reauth.ms": "1000",
     "zookeeper.ssl.client.enable": "true",
-    "password.encoder.secret": "x",
 }
 
 

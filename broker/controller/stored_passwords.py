@@ -1,0 +1,113 @@
+"""Passwords and inline keys among the dynamic settings of this broker, in the metadata tree.
+
+They are encrypted there by password.encoder.secret, and are texts of their own in memory only. A
+text that password.encoder.old.secret opens is written anew at the start, by the secret of now.
+Without a secret no such setting can be altered. Those of other brokers stay as they are stored.
+Kafka: DynamicBrokerConfig.toPersistentProps, maybeReEncodePasswords.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.config import BrokerConfig, ConfigError
+from barnabas.config.protection import base_name
+from barnabas.config.settings import BROKER_SETTINGS
+
+if TYPE_CHECKING:
+    from barnabas.security.password_encoder import Means
+
+SECRET, OLD_SECRET = "password.encoder.secret", "password.encoder.old.secret"
+
+
+def is_password(name: str) -> bool:
+    """Whether a setting, with or without its listener in front, is stored encrypted."""
+    setting = BROKER_SETTINGS.get(base_name(name))
+    return setting is not None and setting.is_sensitive
+
+
+class Decoded(NamedTuple):
+    """`unreadable`: the settings that no secret opens. `is_old`: some were opened by the former
+    secret."""
+
+    texts: dict[str, str]
+    unreadable: list[str]
+    is_old: bool
+
+
+class StoredPasswords:
+    """How this broker stores its passwords."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Raises ConfigError when the settings ask for an encryption that there is not."""
+        self._secret = _given(config, SECRET)
+        self._old_secret = _given(config, OLD_SECRET)
+        self._means = _means(config) if self._secret is not None else None
+
+    @property
+    def can_store(self) -> bool:
+        return self._secret is not None
+
+    def encoded(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """The texts to store. A password needs a secret: DynamicConfig.alter has refused it
+        otherwise."""
+        found = dict(texts)
+        for name in filter(is_password, texts):
+            from barnabas.security import password_encoder
+
+            assert self._secret is not None and self._means is not None
+            found[name] = password_encoder.encode(self._secret, texts[name], self._means)
+        return found
+
+    def decoded(self, stored: Mapping[str, str]) -> Decoded:
+        texts = dict(stored)
+        unreadable, is_old = [], False
+        for name in filter(is_password, stored):
+            text = self._opened(self._secret, stored[name])
+            if text is None:
+                text = self._opened(self._old_secret, stored[name])
+                is_old = is_old or text is not None
+            if text is None:
+                unreadable.append(name)
+                del texts[name]
+            else:
+                texts[name] = text
+        return Decoded(texts, unreadable, is_old)
+
+    @staticmethod
+    def _opened(secret: str | None, text: str) -> str | None:
+        if secret is None:
+            return None
+        from barnabas.security import password_encoder
+
+        try:
+            return password_encoder.decode(secret, text)
+        except password_encoder.BadPassword:
+            return None
+
+
+def _given(config: BrokerConfig, name: str) -> str | None:
+    value = config.get(name)
+    return str(value) if value not in (None, "") else None
+
+
+def _means(config: BrokerConfig) -> Means:
+    try:
+        from barnabas.security.password_encoder import Means
+    except ImportError:
+        raise ConfigError(
+            f"{SECRET}: the encryption needs the package cryptography: pip install"
+            " 'barnabas[tls]', or remove the setting."
+        ) from None
+    means = Means(
+        key_factory=str(config.get("password.encoder.keyfactory.algorithm") or Means().key_factory),
+        cipher=config.text("password.encoder.cipher.algorithm"),
+        key_bits=config.integer("password.encoder.key.length"),
+        iterations=config.integer("password.encoder.iterations"),
+    )
+    if problems := means.problems():
+        raise ConfigError(
+            [f"{name}={config.get(name)}: not available. Use {usage}." for name, usage in problems]
+        )
+    return means
