@@ -45,7 +45,7 @@ class Dispatcher:
         self._contexts = contexts  # by their types
         self.table = table
         self._count_errors = count_errors  # with the key and the answer
-        self._authorizer = authorizer
+        self.authorizer = authorizer
 
     def answer(
         self, pending: PendingRequest, keep: Callable[[bytes, int], object] | None = None
@@ -60,7 +60,7 @@ class Dispatcher:
             raise CloseConnection(f"API key {key} version {version} is not served")
         assert api is not None
         answer_version = version if known else 0
-        call = Call(self._contexts[api.context], key, answer_version, pending, self._authorizer)
+        call = Call(self._contexts[api.context], key, answer_version, pending, self.authorizer)
         if not known:
             assert api.refuse is not None
             body = api.refuse(request(key).cls(), UnsupportedVersion.code, call)

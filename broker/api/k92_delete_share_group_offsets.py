@@ -43,9 +43,6 @@ def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
     denied = [name for name in names if not call.may(READ, TOPIC, name)]
     refused = {name: (NO_ID, TopicAuthorizationFailed()) for name in denied}
     names = [name for name in names if name not in refused]
-    if refused and not names:
-        done({})
-        return later
     try:
         share.offsets.delete(request.groupId, names, done)
     except KafkaError as error:

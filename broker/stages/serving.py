@@ -350,7 +350,9 @@ def _answering(
     login: contexts.LoginContext,
     certificates: Callable[[], Certificates],
 ) -> Answer:
-    cached = frozenset(key for key, _first, _last in cache.apis)
+    # A question in the cache does not say who asked it, and access rules make their answers differ.
+    is_for_everyone = dispatcher.authorizer is None
+    cached = frozenset(key for key, _first, _last in cache.apis if is_for_everyone)
 
     def answer(pending: PendingRequest) -> bytes | None:
         if pending.login == RAW_TOKENS:

@@ -1,0 +1,109 @@
+"""What a principal may ask of each API in each version: as Kafka 4.3.1 answers it."""
+
+from collections import Counter
+
+import pytest
+from compat.support import Wire
+from long_form import pick
+from security import record_access
+from security.access_questions import (
+    CLOSED,
+    PERMITTED,
+    RIGHTS,
+    TOPIC,
+    ask,
+    questions,
+    rights_of,
+)
+from security.ruled_broker import ruled_broker
+
+from barnabas.api.access import Access
+from barnabas.api.table import UNANNOUNCED, api_table
+from barnabas.config import protection
+from barnabas.controller.topics import NewTopic
+
+TABLE = api_table()
+
+
+@pytest.fixture(scope="module")
+def ruled(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        wanted = {k: v for k, v in protection.WANTED.items() if k != "access control"}
+        patch.setattr(protection, "WANTED", wanted)
+        with ruled_broker(tmp_path_factory.mktemp("ruled")) as made:
+            made.broker.node.serving.administration.topics.create(NewTopic(TOPIC, 1, 1), False)
+            yield made
+
+
+@pytest.fixture(scope="module")
+def topic_id(ruled):
+    return ruled.broker.node.cluster().topic(TOPIC).topic_id
+
+
+@pytest.fixture(scope="module")
+def kafka():
+    return record_access.recorded()
+
+
+@pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.name)
+def test_each_api_says_which_rights_it_needs(api):
+    """A module without a row, or with an empty one, fails here; and its requests are refused."""
+    access = api.access()
+    assert isinstance(access, Access) and any(access)
+    if access.rows is not None:
+        assert api.refuse is not None
+
+
+NATIVE = {0, 1, 8, 24, 25, 26, 28}
+# What Barnabas answers otherwise, on purpose: (key, case) and why.
+OTHERWISE = {(78, "two topics"): "Kafka fails with UNKNOWN_SERVER_ERROR, whatever the rights"}
+# Answered to everyone; lists have only what the client may describe, and before version 3
+# DescribeLogDirs has no error code.
+OPEN = {
+    ("Metadata", "all topics"),
+    ("ListGroups", "all"),
+    ("DescribeCluster", "all"),
+    ("DescribeLogDirs", "a topic"),
+    ("DescribeTopicPartitions", "all"),
+    ("ListTransactions", "all"),
+}
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_answers_are_those_of_kafka(ruled, topic_id, kafka, right):
+    """The short form asks the first and the last version of each API."""
+    wrong = []
+    asked = Counter()
+    with ruled.rights(rights_of(right)):
+        for key, api in TABLE.items():
+            if key in NATIVE:
+                continue
+            ends = {api.version_min, api.version_max}
+            for version in pick(
+                short=sorted(ends), long=range(api.version_min, api.version_max + 1)
+            ):
+                for case, fields in questions(key, version, topic_id):
+                    wanted = kafka.get((key, case, version, right))
+                    if wanted is None or (key, case) in OTHERWISE:
+                        continue
+                    with Wire(ruled.address) as wire:
+                        answer = ask(wire, key, version, fields)
+                    asked[key] += 1
+                    if answer != wanted:
+                        wrong.append(f"{api.name} v{version}, {case}: {answer}, Kafka: {wanted}")
+    assert not wrong, "\n".join(wrong)
+    assert len(asked) > 40
+
+
+def test_without_a_right_nothing_is_answered_but_what_is_open_to_all(kafka):
+    """So that each question shows something."""
+    answered = {
+        (TABLE[key].name, case)
+        for (key, case, _version, right), answer in kafka.items()
+        if right == "nothing" and answer == PERMITTED
+    }
+    assert answered == OPEN
+    asked = {key for key, *_ in kafka}
+    assert {17, 18, 36} | asked == set(TABLE) - UNANNOUNCED
+    closed = {key for (key, *_), answer in kafka.items() if answer == CLOSED}
+    assert closed == {0}  # its versions 0 to 2, which Kafka lists and does not serve
