@@ -15,11 +15,10 @@ from security.access_questions import (
     questions,
     rights_of,
 )
-from security.ruled_broker import ruled_broker
+from security.ruled_broker import ruled_broker, without_protection_check
 
 from barnabas.api.access import Access
 from barnabas.api.table import UNANNOUNCED, api_table
-from barnabas.config import protection
 from barnabas.controller.topics import NewTopic
 
 TABLE = api_table()
@@ -27,12 +26,9 @@ TABLE = api_table()
 
 @pytest.fixture(scope="module")
 def ruled(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        wanted = {k: v for k, v in protection.WANTED.items() if k != "access control"}
-        patch.setattr(protection, "WANTED", wanted)
-        with ruled_broker(tmp_path_factory.mktemp("ruled")) as made:
-            made.broker.node.serving.administration.topics.create(NewTopic(TOPIC, 1, 1), False)
-            yield made
+    with without_protection_check(), ruled_broker(tmp_path_factory.mktemp("ruled")) as made:
+        made.broker.node.serving.administration.topics.create(NewTopic(TOPIC, 1, 1), False)
+        yield made
 
 
 @pytest.fixture(scope="module")
