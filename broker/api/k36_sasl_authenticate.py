@@ -88,6 +88,8 @@ def _step(context: LoginContext, pending: PendingRequest, token: bytes) -> tuple
     logins, session = context.logins(), Session.decode(pending.session)
     try:
         answer = logins.step(pending.listener, session, token)
+        if answer.refused:
+            context.failed(*pending.peer, f"login: {answer.refused}")
         if not answer.user:
             pending.set_login(pending.login, session._replace(exchange=answer.exchange).encode())
             return answer.token, 0

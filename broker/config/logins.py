@@ -14,7 +14,7 @@ SASL is refused (protection.py), and so is one of these that would protect nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.config.connection_limits import PREFIX
@@ -22,21 +22,51 @@ from barnabas.config.listeners import Listener
 from barnabas.config.settings import BROKER_SETTINGS
 from barnabas.config.values import Value, list_of, parse_value
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 ENABLED, JAAS = "sasl.enabled.mechanisms", "sasl.jaas.config"
 REAUTHENTICATION = "connections.max.reauth.ms"
+HANDLER = "sasl.server.callback.handler.class"
+# Kafka's classes that validate signed tokens, the second under its former name.
+SIGNED_HANDLERS = tuple(
+    f"org.apache.kafka.common.security.oauthbearer.{name}OAuthBearerValidatorCallbackHandler"
+    for name in ("", "secured.")
+)
+UNSIGNED_HANDLER = (
+    "org.apache.kafka.common.security.oauthbearer.internals.unsecured."
+    "OAuthBearerUnsecuredValidatorCallbackHandler"
+)
 BETWEEN_BROKERS = "sasl.mechanism.inter.broker.protocol"
 # What may stand in front of a setting: nothing, a listener, a listener and a mechanism.
 NOTHING, LISTENER, MECHANISM = "nothing", "listener", "mechanism"
+ANYTHING = frozenset({NOTHING, LISTENER, MECHANISM})
+# Settings of one mechanism, by what their names begin with.
+OWNERS = {"sasl.oauthbearer.": "OAUTHBEARER", HANDLER: "OAUTHBEARER"}
 IN_FRONT: Mapping[str, frozenset[str]] = {
     ENABLED: frozenset({NOTHING, LISTENER}),
     JAAS: frozenset({MECHANISM}),
-    REAUTHENTICATION: frozenset({NOTHING, LISTENER, MECHANISM}),
+    REAUTHENTICATION: ANYTHING,
+    HANDLER: frozenset({MECHANISM}),
+    **{
+        f"sasl.oauthbearer.{name}": ANYTHING
+        for name in (
+            "allow.unverified.audience",
+            "allow.unverified.issuer",
+            "clock.skew.seconds",
+            "expected.audience",
+            "expected.issuer",
+            "jwks.endpoint.refresh.ms",
+            "jwks.endpoint.retry.backoff.max.ms",
+            "jwks.endpoint.retry.backoff.ms",
+            "jwks.endpoint.url",
+            "scope.claim.name",
+            "sub.claim.name",
+        )
+    },
     BETWEEN_BROKERS: frozenset({NOTHING}),
     "sasl.server.max.receive.size": frozenset({NOTHING}),
 }
-# These say how clients log in: without a listener that asks for it they would do nothing.
-PROTECTING = frozenset({ENABLED, JAAS, REAUTHENTICATION})
+# The others say how clients log in: without a listener that asks for it they would do nothing.
+HARMLESS = frozenset({BETWEEN_BROKERS, "sasl.server.max.receive.size"})
 
 
 class LoginSetting(NamedTuple):
@@ -56,9 +86,13 @@ def login_setting(name: str) -> LoginSetting | None:
         return LoginSetting(listener, "", rest)
     for mechanism in MECHANISMS if listener else ():
         base = rest.removeprefix(mechanism.lower() + ".")
-        if base != rest and MECHANISM in IN_FRONT.get(base, ()):
+        if base != rest and MECHANISM in IN_FRONT.get(base, ()) and _is_of(base, mechanism):
             return LoginSetting(listener, mechanism, base)
     return None
+
+
+def _is_of(base: str, mechanism: str) -> bool:
+    return all(owner == mechanism for start, owner in OWNERS.items() if base.startswith(start))
 
 
 def is_fulfilled(name: str, value: str | None) -> bool:
@@ -69,6 +103,8 @@ def is_fulfilled(name: str, value: str | None) -> bool:
     if setting.base in (ENABLED, BETWEEN_BROKERS):
         asked = list_of(value or "")
         return bool(asked) and all(mechanism in MECHANISMS for mechanism in asked)
+    if setting.base == HANDLER:
+        return (value or "").strip() in (*SIGNED_HANDLERS, UNSIGNED_HANDLER)
     return True
 
 
@@ -87,6 +123,10 @@ class LoginSettings:
         )
         return next(found, base)
 
+    def name_of_mechanism(self, base: str) -> str:
+        """The name with the listener and the mechanism in front."""
+        return self._of_mechanism + base
+
     def value(self, base: str) -> Value:
         """Raises ConfigError."""
         setting = BROKER_SETTINGS[base]
@@ -96,6 +136,18 @@ class LoginSettings:
         value = self.value(base)
         assert isinstance(value, int), base
         return value
+
+    def text(self, base: str) -> str | None:
+        """None when it is not set, or empty."""
+        value = self.value(base)
+        return str(value) if value not in (None, "") else None
+
+    def boolean(self, base: str) -> bool:
+        return self.value(base) is True
+
+    def names(self, base: str) -> tuple[str, ...]:
+        value = self.value(base)
+        return value if isinstance(value, tuple) else ()
 
 
 def jaas_name(listener: str, mechanism: str) -> str:
@@ -126,7 +178,7 @@ def login_problems(
                 )
     for name, text in values.items():
         setting = login_setting(name)
-        if setting is None or setting.base not in PROTECTING:
+        if setting is None or setting.base in HARMLESS:
             continue
         if setting.listener and setting.listener not in known:
             wrong.append(
@@ -138,7 +190,21 @@ def login_problems(
                 f"{name}: no listener asks for a login, so that nothing would be protected."
                 " Add a SASL_PLAINTEXT listener, or remove the setting."
             )
+        elif not _is_offered(values, setting, known) and not _is_default(setting.base, text):
+            wrong.append(
+                f"{name}: no listener offers the mechanism of this setting, so that nothing would"
+                f" be protected. Add it to {ENABLED}, or remove the setting."
+            )
     return wrong
+
+
+def _is_offered(
+    values: Mapping[str, str], setting: LoginSetting, listeners: Collection[str]
+) -> bool:
+    """Whether a listener has the mechanism that the setting belongs to."""
+    owners = [owner for start, owner in OWNERS.items() if setting.base.startswith(start)]
+    names = [setting.listener] if setting.listener else listeners
+    return not owners or any(owners[0] in mechanisms_of(values, name) for name in names)
 
 
 def _is_default(base: str, text: str) -> bool:

@@ -11,12 +11,20 @@ import os
 import re
 from collections.abc import Callable, Mapping
 
+from barnabas.cext.memory.sys import SystemCalls
 from barnabas.config import ConfigError
 from barnabas.config.listeners import Listener
-from barnabas.config.logins import REAUTHENTICATION, LoginSettings, jaas_name, mechanisms_of
+from barnabas.config.logins import (
+    HANDLER,
+    REAUTHENTICATION,
+    SIGNED_HANDLERS,
+    LoginSettings,
+    jaas_name,
+    mechanisms_of,
+)
 from barnabas.config.providers import check_private
 from barnabas.metadata.cluster_state import ClusterState
-from barnabas.security import jaas, plain, scram
+from barnabas.security import jaas, oauthbearer, plain, scram
 from barnabas.security.failures import InvalidCredentials, LoginFailed
 from barnabas.security.jaas import LoginModule
 from barnabas.security.login_counts import LoginCounts
@@ -28,6 +36,7 @@ from barnabas.security.strangers import Strangers
 
 JAVA_OPTION = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
 JAAS_FILE_BYTES_MAX = 1 << 20
+MODULES = {plain.NAME: plain.MODULE, oauthbearer.NAME: oauthbearer.MODULE}  # others: scram.MODULE
 
 
 class Logins:
@@ -38,6 +47,7 @@ class Logins:
         values: Mapping[str, str],
         state: Callable[[], ClusterState],
         secret: Callable[[], bytes],
+        system: SystemCalls,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         """`values`: the broker's settings. `secret` returns login_secret(). KAFKA_OPTS of `environ`
@@ -47,6 +57,7 @@ class Logins:
         self._state = state
         self._environ = os.environ if environ is None else environ
         self._secret = secret
+        self._system = system
         self._strangers: Strangers | None = None
         self._listeners: dict[str, Mapping[str, Mechanism]] = {}
 
@@ -56,18 +67,42 @@ class Logins:
         found = {}
         for name in mechanisms_of(self._values, listener.name):
             where, module = self._module(listener.name, name)
-            found[name] = self._mechanism(name, where, module)
+            try:
+                found[name] = self._mechanism(listener, name, module)
+            except ConfigError as error:
+                raise ConfigError(f"{where}: {error.problems[0]}") from None
         self._listeners[listener.name] = found
 
-    def _mechanism(self, name: str, where: str, module: LoginModule) -> Mechanism:
-        wanted = plain.MODULE if name == plain.NAME else scram.MODULE
+    def _mechanism(self, listener: Listener, name: str, module: LoginModule) -> Mechanism:
+        """Raises ConfigError."""
+        wanted = MODULES.get(name, scram.MODULE)
         if module.name != wanted:
-            raise ConfigError(f"{where}: the login module of {name} is {wanted}.")
+            raise ConfigError(f"the login module of {name} is {wanted}.")
         if name == plain.NAME:
             return PlainUsers(module)
+        if name == oauthbearer.NAME:
+            return self._oauthbearer(listener, module)
         if self._strangers is None:
             self._strangers = Strangers(self._secret())
         return ScramUsers(name, self._state, self._strangers)
+
+    def _oauthbearer(self, listener: Listener, module: LoginModule) -> Mechanism:
+        """Raises ConfigError."""
+        settings = LoginSettings(self._values, listener.name, oauthbearer.NAME)
+        if settings.text(HANDLER) in SIGNED_HANDLERS:
+            from barnabas.security.signed_tokens import SignedTokens
+
+            signed = SignedTokens(settings, listener, module.options, self._system)
+            return oauthbearer.OAuthBearer(signed.validate)
+        from barnabas.security.unsigned_tokens import UNSAFE, UnsignedTokens
+
+        if module.options.get(UNSAFE, "").lower() != "true":
+            raise ConfigError(
+                "without a validator unsigned tokens would be taken, so that each client could be"
+                f" whom it wants. Set {settings.name_of_mechanism(HANDLER)}={SIGNED_HANDLERS[0]},"
+                f' or {UNSAFE}="true" in this line for a trial.'
+            )
+        return oauthbearer.OAuthBearer(UnsignedTokens(module.options, self._system).validate)
 
     @property
     def listeners(self) -> tuple[str, ...]:

@@ -136,7 +136,8 @@ def _new_reactor(loaded: Loaded, native: NativeHandlers) -> Reactor:
 
 
 def _logins(loaded: Loaded) -> Callable[[], Logins]:
-    opened, config = loaded.before, loaded.before.before.config
+    opened, start = loaded.before, loaded.before.before
+    config = start.config
 
     @cache
     def made() -> Logins:
@@ -145,7 +146,7 @@ def _logins(loaded: Loaded) -> Callable[[], Logins]:
         from barnabas.security.strangers import login_secret
 
         secret = partial(login_secret, opened.tree)
-        return Logins(config.values, lambda: opened.reader.state, secret)
+        return Logins(config.values, lambda: opened.reader.state, secret, start.system)
 
     return made
 

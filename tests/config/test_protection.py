@@ -7,11 +7,11 @@ from barnabas.config.protection import protection_asked
 from barnabas.config.settings import BROKER_SETTINGS
 
 ASKED = {
-    "sasl.enabled.mechanisms": "OAUTHBEARER",
+    "sasl.enabled.mechanisms": "EXTERNAL",
     "sasl.jaas.config": "x",
-    "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+    "sasl.mechanism.inter.broker.protocol": "EXTERNAL",
     "sasl.server.callback.handler.class": "org.example.Check",
-    "listener.name.internal.oauthbearer.sasl.jaas.config": "x",
+    "listener.name.internal.external.sasl.jaas.config": "x",
     "listener.name.internal.sasl.server.max.receive.size": "1000",
     "listener.name.internal.ssl.engine.factory.class": "org.example.Factory",
     "ssl.provider": "BCFIPS",

@@ -1,4 +1,5 @@
-"""What access rules permit, rule by rule as Kafka's manual says it: the slow twin of AccessRules."""
+"""What access rules permit, rule by rule as Kafka's manual says it: the slow twin of
+AccessRules."""
 
 from barnabas.security.acl_codes import (
     ALL,

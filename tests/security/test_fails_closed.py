@@ -35,7 +35,7 @@ def test_without_mechanisms_the_broker_does_not_start(tmp_path):
     assert "GSSAPI is not available" in refusal(tmp_path, **{"sasl.enabled.mechanisms": None})
 
 
-@pytest.mark.parametrize("mechanisms", ["", "PLAIN,GSSAPI", "OAUTHBEARER", "plain", "PLAIN,"])
+@pytest.mark.parametrize("mechanisms", ["", "PLAIN,GSSAPI", "EXTERNAL", "plain", "PLAIN,"])
 def test_with_a_mechanism_that_is_not_available_the_broker_does_not_start(tmp_path, mechanisms):
     assert "available" in refusal(tmp_path, **{"sasl.enabled.mechanisms": mechanisms})
 
@@ -84,12 +84,14 @@ def test_the_user_name_and_password_of_the_broker_itself_log_no_client_in(tmp_pa
         ("listener.name.other.sasl.enabled.mechanisms", "PLAIN"),
         ("sasl.jaas.config", "x"),
         ("listener.name.safe.sasl.jaas.config", "x"),
-        ("listener.name.safe.oauthbearer.sasl.jaas.config", "x"),
+        ("listener.name.safe.external.sasl.jaas.config", "x"),
         ("listener.name.safe.plain.sasl.server.callback.handler.class", "x"),
         ("listener.name.safe.sasl.server.max.receive.size", "1000"),
         ("sasl.server.callback.handler.class", "x"),
         ("sasl.kerberos.service.name", "kafka"),
         ("sasl.oauthbearer.jwks.endpoint.url", "https://x"),
+        ("listener.name.safe.sasl.oauthbearer.expected.issuer", "x"),
+        ("sasl.oauthbearer.token.endpoint.url", "https://x"),
         ("listener.name.other.connections.max.reauth.ms", "1000"),
         ("listener.name.safe.scram.connections.max.reauth.ms", "1000"),
         ("connections.max.reauth.ms", "soon"),
