@@ -9,6 +9,8 @@ lacks `consumer`.
 v1 regular expressions; the member generates its id itself.
 """
 
+from collections.abc import Callable
+
 from barnabas.api.access import of_group
 from barnabas.api.call import Call
 from barnabas.api.contexts import GroupContext
@@ -50,6 +52,7 @@ def handle(request: Struct, call: Call[GroupContext]) -> Later:
         client_id=call.client_id or "",
         client_host=f"/{call.peer[0]}",
         version=call.version,
+        may_see=_may_see(call),
     )
     later = Later()
 
@@ -73,6 +76,13 @@ def handle(request: Struct, call: Call[GroupContext]) -> Later:
 
     call.context.groups.consumer_heartbeat(request.groupId, asked, answer)
     return later
+
+
+def _may_see(call: Call[GroupContext]) -> Callable[[str], bool] | None:
+    """The topics that a regular expression of this client may match."""
+    if call.authorizer is None:
+        return None
+    return lambda name: call.may(DESCRIBE, TOPIC, name, quiet=True)
 
 
 def check_enabled(call: Call[GroupContext]) -> None:

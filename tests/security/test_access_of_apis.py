@@ -1,13 +1,16 @@
 """What a principal may ask of each API in each version: as Kafka 4.3.1 answers it."""
 
+import time
 from collections import Counter
 
 import pytest
-from compat.support import Wire
+from compat.answers.asking import fitted
+from compat.support import CALL_TIMEOUT_S, Wire
 from long_form import pick
 from security import record_access
 from security.access_questions import (
     CLOSED,
+    MEMBER,
     PERMITTED,
     RIGHTS,
     TOPIC,
@@ -20,6 +23,10 @@ from security.ruled_broker import ruled_broker, without_protection_check
 from barnabas.api.access import Access
 from barnabas.api.table import UNANNOUNCED, api_table
 from barnabas.controller.topics import NewTopic
+from barnabas.security import acl_codes
+from barnabas.security.acl_codes import DESCRIBE, READ
+from barnabas.wire import request
+from barnabas.wire.uuids import uuid_text
 
 TABLE = api_table()
 
@@ -103,3 +110,29 @@ def test_without_a_right_nothing_is_answered_but_what_is_open_to_all(kafka):
     assert {17, 18, 36} | asked == set(TABLE) - UNANNOUNCED
     closed = {key for (key, *_), answer in kafka.items() if answer == CLOSED}
     assert closed == {0}  # its versions 0 to 2, which Kafka lists and does not serve
+
+
+def test_a_regular_expression_matches_only_what_its_client_may_describe(ruled):
+    """A member would learn ids and partitions of the other topics from its assignment."""
+    topics = ruled.broker.node.serving.administration.topics
+    for name in ("seen", "secret"):
+        topics.create(NewTopic(name, 1, 1), False)
+    state = ruled.broker.node.cluster()
+    fields = {"groupId": "regex", "memberId": MEMBER, "rebalanceTimeoutMs": 60_000}
+    fields |= {"subscribedTopicRegex": "se.*", "topicPartitions": []}
+    given = [(READ, acl_codes.GROUP, "regex"), (DESCRIBE, acl_codes.TOPIC, "seen")]
+    epoch, found = 0, set()
+    deadline = time.monotonic() + CALL_TIMEOUT_S
+    with ruled.rights(given), Wire(ruled.address) as wire:
+        while not found:
+            assert time.monotonic() < deadline
+            body = fitted(request(68), fields | {"memberEpoch": epoch}, 1)
+            told = wire.call(68, 1, body)
+            if told.errorCode in (14, 15, 16):  # the coordinator is not there yet
+                wire.call(10, 0, request(10).cls(key="regex"))
+                continue
+            assert not told.errorCode
+            epoch = told.memberEpoch
+            rows = told.assignment.topicPartitions if told.assignment is not None else ()
+            found = {uuid_text(row.topicId) for row in rows}
+    assert found == {state.topic("seen").topic_id}

@@ -79,6 +79,7 @@ class Heartbeat(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     version: int = 1
+    may_see: Callable[[str], bool] | None = None  # which topics its client may describe; None: all
 
     @property
     def says_all(self) -> bool:
@@ -259,7 +260,7 @@ class ConsumerHeartbeats:
                 answer(result if error is None else HeartbeatResult(error))
 
         self.writes.write(group, entries, done)
-        self.regexes.resolve(group)
+        self.regexes.resolve(group, entered[-1][0][0].may_see)
 
     def _entered(self, group: ConsumerGroup, asked: Heartbeat) -> Change:
         """Changes the member in the group as it asks. Raises the refusal; then nothing has

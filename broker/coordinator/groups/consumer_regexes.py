@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.groups")
 
 REFRESH_MS = 1000
+RULES_REFRESH_MS = 10 * 60 * 1000  # as Kafka's: with access rules, what a client may see changes
 
 Run = Callable[[Callable[[], object]], object]
 
@@ -65,15 +66,18 @@ class Regexes:
             group.unwritten_regexes.add(regex)
             entries.append(records.regex_tombstone(group.group_id, regex))
 
-    def resolve(self, group: ConsumerGroup) -> None:
-        """Starts the matching of topics when expressions or topics have changed."""
+    def resolve(self, group: ConsumerGroup, may_see: Callable[[str], bool] | None = None) -> None:
+        """Starts the matching of topics when expressions or topics have changed. `may_see`: which
+        topics the client of the heartbeat may describe; the others match no expression."""
         if not group.regexes or group.resolving:
             return
         views = self._heartbeats.dependencies.topics()
         unknown = group.regexes.keys() - group.resolved.keys()
         if not unknown:
             last_ms = max(row.at_ms for row in group.resolved.values())
-            if group.resolved_for is views or self._coordinator.wall_ms() < last_ms + REFRESH_MS:
+            age_ms = self._coordinator.wall_ms() - last_ms
+            is_old = may_see is not None and age_ms >= RULES_REFRESH_MS
+            if age_ms < REFRESH_MS or (group.resolved_for is views and not is_old):
                 return
         group.resolving = True
         wanted = list(group.regexes)
@@ -81,7 +85,7 @@ class Regexes:
         def resolved() -> None:
             found: Mapping[str, frozenset[str]] = {}
             try:
-                found = topics_of(wanted, views.names())
+                found = topics_of(wanted, filter(may_see, views.names()))
             finally:
                 with self._coordinator.lock:
                     group.resolving = False
