@@ -80,6 +80,17 @@ class Call(Generic[Context]):
         if not self.may(operation, resource_type, name):
             raise ERRORS[resource_type]()
 
+    def may_by_cluster(self, operation: int, resource_type: int, name: str) -> bool:
+        """Whether the client may do an operation with a resource because it may do it with the
+        cluster. A client without that right may still have the one for the resource."""
+        if self.authorizer is None:
+            return True
+        if not self.may(operation, quiet=True):
+            return False
+        who, host = self.principal, self.peer[0]
+        self.authorizer.audit.permitted(who, host, operation, resource_type, name)
+        return True
+
     def may_any(self, operation: int, resource_type: int) -> bool:
         """Whether the client may do an operation with some resource of a type."""
         return self.authorizer is None or self.authorizer.authorize_any(

@@ -118,7 +118,8 @@ def _absent(name: str, may_create: bool, call: Call[MetadataContext]) -> Struct:
     except InvalidTopicException as error:
         return _missing(name, NO_ID, error.code, call)
     if may_create and call.context.dynamic.boolean("auto.create.topics.enable"):
-        if not call.may(CREATE, quiet=True) and not call.may(CREATE, TOPIC, name):
+        may_create = call.may_by_cluster(CREATE, TOPIC, name) or call.may(CREATE, TOPIC, name)
+        if not may_create:
             return _missing(name, NO_ID, TopicAuthorizationFailed.code, call)
         call.context.auto_creation.ask(name)
     return _missing(name, NO_ID, UnknownTopicOrPartition.code, call)

@@ -42,7 +42,7 @@ def handle(request: Struct, call: Call[TopicContext]) -> Struct:
         try:
             if asked[name] > 1:
                 raise InvalidRequest("the request names the topic more than once")
-            if not call.may(CREATE, quiet=True):
+            if not call.may_by_cluster(CREATE, TOPIC, name):
                 call.require(CREATE, TOPIC, name)
             rows.append(_create(topic, bool(call.version >= 1 and request.validateOnly), call))
         except ANSWERED as failure:

@@ -89,7 +89,7 @@ def _name_of(asked: _Asked, count: int, call: Call[TopicContext]) -> str:
     if asked.topic_id == NO_ID:
         if asked.name is None:
             raise InvalidRequest("the request gives neither a name nor an id of the topic")
-        if not call.may(DELETE, quiet=True):
+        if not call.may_by_cluster(DELETE, TOPIC, asked.name):
             call.require(DESCRIBE, TOPIC, asked.name)
             if call.context.cluster().topic(asked.name) is not None:
                 call.require(DELETE, TOPIC, asked.name)
@@ -99,7 +99,7 @@ def _name_of(asked: _Asked, count: int, call: Call[TopicContext]) -> str:
     topic = call.context.cluster().topic_by_id(uuid_text(asked.topic_id))
     if topic is None:
         raise UnknownTopicId()
-    if not call.may(DELETE, quiet=True):
+    if not call.may_by_cluster(DELETE, TOPIC, topic.name):
         call.require(DELETE, TOPIC, topic.name)
     return topic.name
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from barnabas.config.access import access_problems
 from barnabas.config.connection_limits import OVERRIDES, listener_limit, parse_overrides
 from barnabas.config.data_directory import FORMER
 from barnabas.config.environment import settings_from
@@ -277,6 +278,7 @@ class BrokerConfig(TypedAccess):
                 problems += error.problems
             else:
                 bound, unbound = self._listeners.bound, self._listeners.unbound
+                problems += access_problems(self.values)
                 problems += login_problems(self.values, bound, unbound)
                 problems += tls_problems(self.values, bound, unbound)
         if problems:

@@ -1,8 +1,8 @@
 """What the authorizer denied, and who changed what: the logger "authorizer" of barnabas.
 
 Clients cause denials at will, so that each host has one line a second; the next line says how many
-more there were. Changes that rules have allowed (of topics, settings, rules and so on) have a line
-each. Names from clients are shown as Python's `repr` writes them, and cut.
+more there were. Changes that rules permit (of topics, settings, groups, rules) have a line each.
+Names from clients are shown as Python's `repr` writes them, and cut.
 """
 
 from __future__ import annotations
@@ -47,6 +47,13 @@ class AuditLog:
             f"; {more} more denials of this host before" if more else "",
             f"; {others} denials of other hosts" if others else "",
         )
+
+    def permitted(
+        self, principal: str, host: str, operation: int, resource_type: int, name: str
+    ) -> None:
+        """A change that a principal may make, and asked for."""
+        what = f"may {OPERATION_NAMES[operation]} {TYPE_NAMES[resource_type]} {name[:200]!r}"
+        self.changed(principal, host, what)
 
     def changed(self, principal: str, host: str, what: str) -> None:
         """A change that an administrator has made; `what` is a sentence without its subject."""

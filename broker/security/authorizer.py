@@ -8,16 +8,22 @@ order. Next: access_rules.py, and acl_store.py for where the rules are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from barnabas.config import ConfigError
 from barnabas.metadata.tree import MetadataTree
 from barnabas.security.access_rules import AccessRules
-from barnabas.security.acl_codes import CLUSTER_NAME, EVERY_OPERATION
+from barnabas.security.acl_codes import (
+    ALTER,
+    ALTER_CONFIGS,
+    CLUSTER_NAME,
+    CREATE,
+    DELETE,
+    EVERY_OPERATION,
+)
 from barnabas.security.acl_store import AclStore
 from barnabas.security.audit_log import AuditLog
 
-SUPER_USERS = "super.users"
+CHANGES = frozenset({CREATE, DELETE, ALTER, ALTER_CONFIGS})
 
 
 class Authorizer:
@@ -55,8 +61,11 @@ class Authorizer:
         resource_type: int,
         name: str = CLUSTER_NAME,
     ) -> bool:
-        """Whether a principal may do an operation that it has asked for; logs a denial."""
+        """Whether a principal may do an operation that it has asked for. Logs a denial, and a
+        change that is permitted."""
         if self.permitted(principal, host, resource_type, name) >> operation & 1:
+            if operation in CHANGES:
+                self.audit.permitted(principal, host, operation, resource_type, name)
             return True
         self.audit.denied(principal, host, operation, resource_type, name)
         return False
@@ -72,16 +81,3 @@ class Authorizer:
         self.epoch += 1
         for changed in self.on_change:
             changed()
-
-
-def super_users_of(values: Mapping[str, str]) -> frozenset[str]:
-    """The principals of super.users, which semicolons separate. Raises ConfigError."""
-    found = {part.strip() for part in values.get(SUPER_USERS, "").split(";")} - {""}
-    for principal in found:
-        kind, colon, _name = principal.partition(":")
-        if not (kind and colon):
-            raise ConfigError(
-                f"{SUPER_USERS}: {principal[:60]!r} is no principal. Write TYPE:NAME, as in"
-                " User:admin, with semicolons in between."
-            )
-    return frozenset(found)

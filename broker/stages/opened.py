@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.config import BrokerConfig, ConfigError, DynamicConfig
+from barnabas.config.access import AUTHORIZER, super_users
 from barnabas.config.tls import PROTOCOLS, tls_setting
 from barnabas.controller import config_changes, unkept_settings
 from barnabas.controller.new_partitions import give_ids
@@ -108,12 +109,12 @@ def open_stores(before: Configured) -> Opened:
 
 def _authorizer(config: BrokerConfig, tree: MetadataTree, system: SystemCalls) -> Authorizer | None:
     """Raises MetadataError: without its rules the broker does not start."""
-    if not config.text("authorizer.class.name"):
+    if not config.text(AUTHORIZER):
         return None
-    from barnabas.security.authorizer import Authorizer, super_users_of  # few brokers need it
+    from barnabas.security.authorizer import Authorizer  # few brokers need it
 
     everyone = config.boolean("allow.everyone.if.no.acl.found")
-    return Authorizer(tree, super_users_of(config.values), everyone, system.monotonic_ns)
+    return Authorizer(tree, super_users(config.values), everyone, system.monotonic_ns)
 
 
 def _passwords(config: BrokerConfig) -> StoredPasswords:

@@ -16,6 +16,7 @@ from barnabas.security.acl_codes import (
     ALTER,
     CLUSTER,
     CLUSTER_NAME,
+    CREATE,
     DENY,
     DESCRIBE,
     GROUP,
@@ -169,7 +170,9 @@ def test_changes_of_rules_are_in_the_audit_log(ruled, caplog):
         wire.call(31, 3, request(31).cls(filters=filters))
     who, rule = f"'{ANONYMOUS}' from 127.0.0.1", r"ALLOW 'User:alice' from '*' READ on TOPIC"
     assert [record.getMessage() for record in caplog.records] == [
+        f"{who} may ALTER CLUSTER 'kafka-cluster'",
         rf"{who} added the access rule {rule}:LITERAL:'a b'",
+        f"{who} may ALTER CLUSTER 'kafka-cluster'",
         rf"{who} deleted the access rule {rule}:LITERAL:'a b'",
     ]
 
@@ -235,3 +238,16 @@ def test_barnabas_acls(ruled):
     acls("remove", status=1)
     acls("remove", "--principal", "User:alice", "--principal", "User:alice")
     assert {rule.entry.principal for rule in rules_of(ruled)} == {"User:bob"}
+
+
+def test_changes_of_topics_are_in_the_audit_log(broker, caplog):
+    """By a right to the topic, and by one to the cluster."""
+    caplog.set_level(logging.INFO, "barnabas.authorizer")
+    for right in ((CREATE, TOPIC, "news"), (CREATE, CLUSTER, CLUSTER_NAME)):
+        with broker.rights([right]), Wire(broker.address) as wire:
+            row = request(19).struct("topics")
+            topics = [row(name="news", numPartitions=1, replicationFactor=1)]
+            told = wire.call(19, 5, request(19).cls(topics=topics, validateOnly=True))
+            assert codes(told.topics) == [0]
+    line = f"'{ANONYMOUS}' from 127.0.0.1 may CREATE TOPIC 'news'"
+    assert [record.getMessage() for record in caplog.records] == [line, line]

@@ -3,6 +3,7 @@
 import pytest
 
 from barnabas.config import ConfigError
+from barnabas.config.access import super_users
 from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.memory import MemoryStore
 from barnabas.security.access_rules import AccessControlEntry, ResourcePattern
@@ -17,7 +18,7 @@ from barnabas.security.acl_codes import (
     TOPIC,
     WRITE,
 )
-from barnabas.security.authorizer import Authorizer, super_users_of
+from barnabas.security.authorizer import Authorizer
 
 HOST = "10.0.0.1"
 T = ResourcePattern(TOPIC, "t", LITERAL)
@@ -31,7 +32,7 @@ def authorizer_of(tmp_path):
     def made(users="User:admin", everyone=False):
         tree = EmbeddedTree(tmp_path, clock_ms=lambda: 1, store=MemoryStore())
         trees.append(tree)
-        supers = super_users_of({"super.users": users})
+        supers = super_users({"super.users": users})
         return Authorizer(tree, supers, everyone, monotonic_ns=lambda: 0)
 
     yield made
@@ -51,7 +52,7 @@ def test_super_users_may_do_everything(authorizer_of):
 @pytest.mark.parametrize("users", ["admin", "User:a;bob", ":x", "a,User"])
 def test_a_super_user_without_a_type_is_refused(users):
     with pytest.raises(ConfigError):
-        super_users_of({"super.users": users})
+        super_users({"super.users": users})
 
 
 def test_resources_without_rules(authorizer_of):

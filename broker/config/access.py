@@ -1,0 +1,52 @@
+"""The settings of access rules, and what is wrong with them.
+
+    authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+    super.users=User:admin;User:CN=ops,O=Example
+    allow.everyone.if.no.acl.found=false
+
+Both of Kafka's authorizers are taken and mean the same here: their rules are alike. A setting that
+would protect nothing stops the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from barnabas.config.settings import ConfigError
+
+AUTHORIZER, SUPER_USERS = "authorizer.class.name", "super.users"
+AUTHORIZERS = (
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+)
+
+
+def is_fulfilled(name: str, value: str | None) -> bool:
+    """Whether this build does what the setting asks for."""
+    return name == SUPER_USERS or (name == AUTHORIZER and value in AUTHORIZERS)
+
+
+def super_users(values: Mapping[str, str]) -> frozenset[str]:
+    """The principals of super.users, which semicolons separate. Raises ConfigError."""
+    found = {part.strip() for part in values.get(SUPER_USERS, "").split(";")} - {""}
+    for principal in found:
+        kind, colon, _name = principal.partition(":")
+        if not (kind and colon):
+            raise ConfigError(
+                f"{SUPER_USERS}: {principal[:60]!r} is no principal. Write TYPE:NAME, as in"
+                " User:admin, with semicolons in between."
+            )
+    return frozenset(found)
+
+
+def access_problems(values: Mapping[str, str]) -> list[str]:
+    try:
+        names = super_users(values)
+    except ConfigError as error:
+        return error.problems
+    if names and not values.get(AUTHORIZER):
+        return [
+            f"{SUPER_USERS} is set, and {AUTHORIZER} is not: everyone could do everything. Set"
+            f" {AUTHORIZER}={AUTHORIZERS[0]}, or remove {SUPER_USERS}."
+        ]
+    return []
