@@ -14,8 +14,10 @@ from barnabas.api.later import Later
 from barnabas.wire import Struct
 
 if TYPE_CHECKING:
+    from barnabas.cext.network.request_queue import PendingRequest
     from barnabas.config import BrokerConfig, DynamicConfig, TopicConfig
     from barnabas.controller.auto_creation import AutoTopicCreation
+    from barnabas.controller.client_quotas import ClientQuotas
     from barnabas.controller.config_changes import ConfigChanges
     from barnabas.controller.entity_configs import EntityConfigs
     from barnabas.controller.features import Features
@@ -66,6 +68,13 @@ class UserContext(NamedTuple):
     users: Callable[[], UserCredentials]
 
 
+class QuotaContext(NamedTuple):
+    """Client quotas."""
+
+    cluster: Cluster
+    quotas: Callable[[], ClientQuotas]
+
+
 class NoContext(NamedTuple):
     """For an API that native handlers answer on the network threads."""
 
@@ -114,6 +123,9 @@ class TopicContext(NamedTuple):
     deletion: TopicDeletion
     growth: PartitionGrowth
     config_of_topic: ConfigOfTopic
+    # Counts so many created or deleted partitions; in strict versions it raises
+    # ThrottlingQuotaExceeded.
+    charge: Callable[[PendingRequest, bool, int], object]
 
 
 class ConfigContext(NamedTuple):

@@ -3,11 +3,12 @@
 When the answer arrives, clients can produce to the topic. A topic that the request names twice gets
 INVALID_REQUEST. With validateOnly the answer describes the topic, and the broker creates nothing.
 
-v0 only error codes; v1 validateOnly, messages; v5 flexible, the configuration in the answer; v7
-topic ids.
+v0 only error codes; v1 validateOnly, messages; v5 flexible, the configuration in the answer; v6
+THROTTLING_QUOTA_EXCEEDED, where older versions carry out and throttle; v7 topic ids.
 """
 
 from collections import Counter
+from functools import partial
 
 from barnabas.api.access import Access
 from barnabas.api.call import Call
@@ -29,6 +30,7 @@ KEY = 19
 VERSIONS = (0, 7)
 CONTEXT = TopicContext
 ACCESS = Access(elsewhere="handle: CREATE of the cluster, or of each topic")
+STRICT_FROM = 6  # over the quota of mutations, nothing is created
 
 
 def handle(request: Struct, call: Call[TopicContext]) -> Struct:
@@ -63,7 +65,8 @@ def _refused(name: str, code: int, message: str | None, call: Call[TopicContext]
 
 def _create(topic: Struct, validate_only: bool, call: Call[TopicContext]) -> Struct:
     asked = _new_topic(topic, call)
-    made = call.context.topics.create(asked, validate_only)
+    charge = partial(call.context.charge, call.pending, call.version >= STRICT_FROM)
+    made = call.context.topics.create(asked, validate_only, charge=charge)
     assignment = made if isinstance(made, TopicAssignment) else made.assignment
     row = call.struct("topics")(name=topic.name, errorMessage=None)
     if call.version >= 5 and not call.may(DESCRIBE_CONFIGS, TOPIC, topic.name, quiet=True):

@@ -4,8 +4,8 @@ When the answer arrives, no request finds the topic, its directories are renamed
 broker deletes them after `log.segment.delete.delay.ms`), and clients may create a topic of the same
 name. After a crash the topic still exists, or the next start finishes the deletion.
 
-v1 throttle time; v3 TOPIC_DELETION_DISABLED (before it: INVALID_REQUEST); v4 flexible; v5
-messages; v6 by topic id.
+v1 throttle time; v3 TOPIC_DELETION_DISABLED (before it: INVALID_REQUEST); v4 flexible; v5 messages,
+and THROTTLING_QUOTA_EXCEEDED, where older versions carry out and throttle; v6 by topic id.
 """
 
 from collections import Counter
@@ -17,6 +17,7 @@ from barnabas.api.contexts import TopicContext
 from barnabas.errors import (
     InvalidRequest,
     KafkaError,
+    ThrottlingQuotaExceeded,
     TopicDeletionDisabled,
     UnknownTopicId,
 )
@@ -29,6 +30,7 @@ KEY = 20
 VERSIONS = (0, 6)
 CONTEXT = TopicContext
 ACCESS = Access(elsewhere="_name_of: DELETE of the cluster, or DESCRIBE and DELETE of each topic")
+STRICT_FROM = 5  # over the quota of mutations, nothing is deleted
 NO_ID = bytes(16)
 
 
@@ -50,21 +52,38 @@ def handle(request: Struct, call: Call[TopicContext]) -> Struct:
     names = Counter(name for name in found.values() if isinstance(name, str))
     twice = {name for name, count in names.items() if count > 1}  # once by name, once by id
     state = call.context.cluster()  # before the deletion: it has the ids of the topics
-    missing = call.context.deletion.delete([name for name in names if name not in twice])
+    refused = _charge([name for name in names if name not in twice], call)
+    missing = call.context.deletion.delete([n for n in names if n not in twice | refused.keys()])
     rows = []
     for row, name in found.items():
         if isinstance(name, KafkaError):
             rows.append(_row(row.name, row.topic_id, name, call))
         elif name in twice:
             rows.append(_row(row.name, row.topic_id, InvalidRequest("named twice"), call))
-        elif name in missing:
-            rows.append(_row(row.name, row.topic_id, missing[name], call))
+        elif name in missing or name in refused:
+            error = missing.get(name) or refused[name]
+            rows.append(_row(row.name, row.topic_id, error, call))
         else:
             topic = state.topic(name)
             known = topic.topic_id if topic is not None else None
             topic_id = uuid_bytes(known) if known is not None else row.topic_id
             rows.append(_row(name, topic_id, None, call))
     return call.answer()(responses=rows)
+
+
+def _charge(names: list[str], call: Call[TopicContext]) -> dict[str, KafkaError]:
+    """Counts the partitions of the topics against the quota of mutations; returns an error for each
+    topic that exceeds it."""
+    refused: dict[str, KafkaError] = {}
+    for name in names:
+        topic = call.context.cluster().topic(name)
+        try:
+            if topic is not None:
+                is_strict = call.version >= STRICT_FROM
+                call.context.charge(call.pending, is_strict, len(topic.partitions))
+        except ThrottlingQuotaExceeded as error:
+            refused[name] = error
+    return refused
 
 
 def refuse(request: Struct, code: int, call: Call[TopicContext]) -> Struct:

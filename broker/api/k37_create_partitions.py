@@ -3,10 +3,11 @@
 When the answer arrives, clients can produce to the new partitions. `assignments` has the replicas
 of each new one; null leaves the choice to the broker. validateOnly checks and adds nothing.
 
-v2 flexible; v3 nothing on the wire (quotas).
+v2 flexible; v3 THROTTLING_QUOTA_EXCEEDED, where older versions carry out and throttle.
 """
 
 from collections import Counter
+from functools import partial
 
 from barnabas.api.access import of_rows
 from barnabas.api.call import Call
@@ -20,6 +21,7 @@ KEY = 37
 VERSIONS = (0, 3)
 CONTEXT = TopicContext
 ACCESS = of_rows(ALTER, TOPIC, "topics", "results", "name")
+STRICT_FROM = 3  # over the quota of mutations, nothing is added
 
 
 def handle(request: Struct, call: Call[TopicContext]) -> Struct:
@@ -37,6 +39,7 @@ def handle(request: Struct, call: Call[TopicContext]) -> Struct:
                 topic.count,
                 None if assignments is None else [tuple(each.brokerIds) for each in assignments],
                 request.validateOnly,
+                partial(call.context.charge, call.pending, call.version >= STRICT_FROM),
             )
         except UnknownTopicOrPartition as error:
             row.errorCode = error.code  # Kafka sends no message with it

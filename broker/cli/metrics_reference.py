@@ -11,6 +11,7 @@ from barnabas.telemetry import (
     network_metrics,
     plugin_metrics,
     process_metrics,
+    quota_metrics,
     share_metrics,
 )
 from barnabas.telemetry.registry import Metric
@@ -25,6 +26,7 @@ MODULES = (
     login_metrics,
     plugin_metrics,
     process_metrics,
+    quota_metrics,
     share_metrics,
 )
 
@@ -72,8 +74,8 @@ and `_total` count since the start. A quantile is NaN while there are no observa
 of a topic disappear with the topic; the sum without a topic includes deleted topics.
 
 The JMX exporter shows some metrics of Kafka that this page does not have: those of the JVM
-(`process_*` has those of the process), of ZooKeeper and KRaft, of message conversions, throttle
-times and quotas, and of replica fetchers. This build has none of these.
+(`process_*` has those of the process), of ZooKeeper and KRaft, of message conversions, and of
+replica fetchers. This build has none of these.
 """
 
 HEAD = "| name | Confluent's | kind | labels | meaning | MBean |\n|---|---|---|---|---|---|\n"

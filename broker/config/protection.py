@@ -21,7 +21,12 @@ WANTED = {
         "super.users",
         "principal.builder.class",
     ),
-    "quotas": ("quota.", "client.quota.callback.class"),
+    # Those of the metadata tree replace them (kafka-configs --entity-type clients).
+    "quotas by settings": (
+        "quota.producer.default",
+        "quota.consumer.default",
+        "client.quota.callback.class",
+    ),
     "delegation tokens": ("delegation.token.secret.key", "delegation.token.master.key"),
     "re-authentication": ("connections.max.reauth.ms",),
     "TLS to ZooKeeper": ("zookeeper.ssl.client.enable",),

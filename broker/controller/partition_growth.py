@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from barnabas.controller.new_partitions import begin_partitions, partition_nodes
 from barnabas.controller.placement import REPLICAS_MAX, place
-from barnabas.controller.topics import PARTITIONS_PER_TOPIC_MAX, Placed
+from barnabas.controller.topics import PARTITIONS_PER_TOPIC_MAX, Charge, Placed
 from barnabas.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
@@ -55,6 +55,7 @@ class PartitionGrowth:
         count: int,
         assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
+        charge: Charge = lambda _count: None,
     ) -> None:
         """Grows a topic to `count` partitions. `assignments`: the replicas of each new partition;
         None leaves them to the broker. `validate_only` checks and changes nothing. Raises the
@@ -69,6 +70,7 @@ class PartitionGrowth:
                     f"{name} is being reassigned; add partitions after that"
                 )
             added = self._added(topic, count, assignments, state)
+            charge(len(added))
             if validate_only:
                 return
             first, *more = shares(_operations(topic, added, state), self._tree.limits)

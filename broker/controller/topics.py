@@ -43,6 +43,8 @@ PARTITIONS_PER_TOPIC_MAX = 50_000
 # count, replication factor and settings, and raises PolicyViolation.
 Placed = Callable[[Sequence[int], int, int, int], list[tuple[int, ...]] | None]
 CheckTopic = Callable[[str, int, int, Mapping[str, str]], None]
+# Counts so many new partitions against a quota. Raises ThrottlingQuotaExceeded.
+Charge = Callable[[int], object]
 DEFAULT = -1  # a partition count or replication factor that the broker's settings decide
 
 
@@ -81,7 +83,11 @@ class TopicController:
         self._check = check
 
     def create(
-        self, topic: NewTopic, validate_only: bool = False, is_own: bool = False
+        self,
+        topic: NewTopic,
+        validate_only: bool = False,
+        is_own: bool = False,
+        charge: Charge = lambda _count: None,
     ) -> Topic | TopicAssignment:
         """Creates one topic and returns it; with `validate_only` it creates nothing and returns the
         assignment. `is_own`: the broker creates the topic for itself, so that policies do not
@@ -92,6 +98,7 @@ class TopicController:
         if not is_own:
             replicas = assignment.partitions
             self._check(topic.name, len(replicas), len(replicas[0]), configs)
+        charge(len(assignment.partitions))
         if validate_only:
             return assignment
         operations = self._operations(topic.name, assignment, configs, state)

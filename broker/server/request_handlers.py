@@ -20,6 +20,7 @@ log = logging.getLogger("barnabas.requests")
 Answer = Callable[[PendingRequest], bytes | None]
 # Sees every request first; returns True when it keeps the request and will answer it.
 Gate = Callable[[PendingRequest], bool]
+Meter = Callable[[PendingRequest], object]
 
 ANSWERED_LATER = b""
 
@@ -33,13 +34,15 @@ class RequestHandlers:
         answer: Answer,
         thread_count: int,
         gate: Gate | None = None,
+        meter: Meter | None = None,
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """`answer` handles one request, `gate` sees it before, and `around` makes a context in
-        which each request runs."""
+        """`answer` handles one request, and `gate` sees it before. `meter` finds the quotas of its
+        client where they are not known. `around` makes a context in which each request runs."""
         self._reactor = reactor
         self.carry_out = answer  # the framed answer of one request
         self._gate = gate
+        self._meter = meter
         self._around = around
         self._wanted_count = thread_count
         self._lock = threading.Lock()  # of the list below
@@ -92,6 +95,16 @@ class RequestHandlers:
         else:
             pending.reply(frame)
 
+    def _goes_back(self, pending: PendingRequest) -> bool:
+        """Whether a request came only because the quotas of its client were not known: a native
+        handler answers it."""
+        if not pending.unmetered or self._meter is None:
+            return False
+        self._meter(pending)
+        if pending.native:
+            pending.proceed(again=True)
+        return pending.native
+
     def _next(self) -> PendingRequest | None:
         """Returns the next request; None when this thread must end."""
         while not self._is_one_too_many():
@@ -104,7 +117,7 @@ class RequestHandlers:
         while (pending := self._next()) is not None:
             try:
                 with self._around():
-                    if self._gate is None or not self._gate(pending):
+                    if not self._goes_back(pending) and not (self._gate and self._gate(pending)):
                         self.answer(pending)
             except Exception:  # the failure of one request must not end the thread
                 log.exception(

@@ -11,6 +11,7 @@ from barnabas.telemetry.login_metrics import LoginCollector
 from barnabas.telemetry.network_metrics import NetworkCollector
 from barnabas.telemetry.plugin_metrics import PluginCollector
 from barnabas.telemetry.process_metrics import ProcessCollector
+from barnabas.telemetry.quota_metrics import QuotaCollector
 from barnabas.telemetry.registry import Collector
 from barnabas.telemetry.share_metrics import ShareCollector
 
@@ -53,5 +54,6 @@ def collectors(node: Running) -> list[Collector]:
         network,
         PluginCollector(loaded.plugins),
         ProcessCollector(__version__),
+        QuotaCollector(serving.quotas.used),
         ShareCollector(coordinators.share, share_log.led_partitions, start.began_ns),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,16 +37,19 @@ from barnabas.telemetry.network_events import BadRequests
 from barnabas.telemetry.request_errors import RequestErrors
 
 if TYPE_CHECKING:
+    from barnabas.controller.client_quotas import ClientQuotas
     from barnabas.controller.controller import Controller
     from barnabas.controller.user_credentials import UserCredentials
     from barnabas.hooks.services import Services
     from barnabas.security.certificates import Certificates
+    from barnabas.server.quota_enforcement import QuotaEnforcement, Used
 
 
 DECODE_THREADS = 2
 HANDLER_THREADS = "num.io.threads"
 HANDLERS_END_S = 5
 FAILED_DELAY = "connection.failed.authentication.delay.ms"
+QUOTA_PATHS = ("users/", "clients/", "ips/")
 
 
 class Administration(NamedTuple):
@@ -72,6 +75,7 @@ class Serving(NamedTuple):
     handlers: RequestHandlers
     errors: RequestErrors
     bad_requests: BadRequests
+    quotas: QuotasInForce
 
 
 def serve(before: Bound) -> Serving:
@@ -95,7 +99,10 @@ def serve(before: Bound) -> Serving:
     decoders.start()
     errors, bad_requests = RequestErrors(), BadRequests()
     undo.callback(bad_requests.write)
-    handlers = _request_handlers(before, administration, coordinators, errors, bad_requests)
+    quotas = QuotasInForce(before)
+    loaded.replicas.on_applied.append(quotas.apply)
+    quotas.apply(opened.reader.state)
+    handlers = _request_handlers(before, administration, coordinators, errors, bad_requests, quotas)
     plugins.serving(lambda: _plugin_services(loaded, administration, coordinators))
     undo.callback(native.fetch.stop)
     undo.callback(handlers.join, HANDLERS_END_S)
@@ -104,7 +111,9 @@ def serve(before: Bound) -> Serving:
     handlers.start()
     native.fetch.start()
     before.reactor.start()
-    return Serving(before, administration, coordinators, controller, handlers, errors, bad_requests)
+    return Serving(
+        before, administration, coordinators, controller, handlers, errors, bad_requests, quotas
+    )
 
 
 def _lead_partitions(node: Bound) -> None:
@@ -193,6 +202,7 @@ def _request_handlers(
     coordinators: Coordinators,
     errors: RequestErrors,
     bad_requests: BadRequests,
+    quotas: QuotasInForce,
 ) -> RequestHandlers:
     opened, start = node.before.before, node.before.before.before
     login = contexts.LoginContext(
@@ -202,7 +212,8 @@ def _request_handlers(
         start.config.integer(FAILED_DELAY),
         bad_requests.add,
     )
-    made = _contexts(node, administration, coordinators, advertised_versions(node.apis), login)
+    api_versions = advertised_versions(node.apis)
+    made = _contexts(node, administration, coordinators, api_versions, login, quotas)
     administration.features.on_change.append(node.native.response_cache.forget)
     count = errors.count if start.metrics.is_open else None
     dispatcher = Dispatcher(
@@ -214,6 +225,7 @@ def _request_handlers(
         _answering(dispatcher, node.native.response_cache, bad_requests, login, node.certificates),
         dynamic.integer(HANDLER_THREADS),
         start.gate,
+        quotas.meter,
         lending,
     )
 
@@ -231,6 +243,7 @@ def _contexts(
     coordinators: Coordinators,
     api_versions: tuple[tuple[int, int, int], ...],
     login: contexts.LoginContext,
+    quotas: QuotasInForce,
 ) -> tuple[object, ...]:
     """Returns the contexts: each has the objects that one family of handlers may use."""
     loaded, opened, start = node.before, node.before.before, node.before.before.before
@@ -248,6 +261,7 @@ def _contexts(
         contexts.NoContext(),
         login,
         contexts.UserContext(cluster, _user_credentials(opened)),
+        contexts.QuotaContext(cluster, _client_quotas(opened)),
         contexts.VersionContext(api_versions, features),
         contexts.FeatureContext(features, coordinators.transactions),
         contexts.MetadataContext(
@@ -276,6 +290,7 @@ def _contexts(
             administration.deletion,
             administration.growth,
             config_of_topic,
+            quotas.charge,
         ),
         contexts.ConfigContext(
             opened.node_id,
@@ -339,6 +354,48 @@ def _user_credentials(opened: Opened) -> Callable[[], UserCredentials]:
         from barnabas.controller.user_credentials import UserCredentials  # imports hashes
 
         return UserCredentials(opened.tree, opened.reader)
+
+    return made
+
+
+class QuotasInForce:
+    """The quotas in force. Most brokers have none, and import nothing for them."""
+
+    def __init__(self, node: Bound) -> None:
+        self._node = node
+        self._made: QuotaEnforcement | None = None
+
+    def apply(self, state: ClusterState) -> None:
+        if self._made is None and any(path.startswith(QUOTA_PATHS) for path in state.configs):
+            from barnabas.server.quota_enforcement import QuotaEnforcement
+
+            start = self._node.before.before.before
+            self._made = QuotaEnforcement(
+                self._node.reactor, start.config, start.system.monotonic_ns
+            )
+        if self._made is not None:
+            self._made.apply(state)
+
+    def meter(self, pending: PendingRequest) -> None:
+        if self._made is not None:
+            self._made.meter(pending)
+
+    def used(self) -> Iterable[Used]:
+        """What clients use now, for the metrics."""
+        return () if self._made is None else self._made.used()
+
+    def charge(self, pending: PendingRequest, is_strict: bool, count: int) -> None:
+        """Raises ThrottlingQuotaExceeded."""
+        if self._made is not None:
+            self._made.charge(pending, is_strict, count)
+
+
+def _client_quotas(opened: Opened) -> Callable[[], ClientQuotas]:
+    @cache
+    def made() -> ClientQuotas:
+        from barnabas.controller.client_quotas import ClientQuotas  # seldom needed
+
+        return ClientQuotas(opened.tree, opened.reader)
 
     return made
 

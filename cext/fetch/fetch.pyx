@@ -72,6 +72,9 @@ from barnabas.cext.network.handler cimport (
     HANDLER_CLOSE, HANDLER_DONE, HANDLER_PARKED, handler_parks, Parked, Request, request_error,
     Response, response_free, response_init,
 )
+from barnabas.cext.network.quotas cimport (
+    QUOTA_FETCH, QuotaSensor, quota_largest, quota_note, quota_use_within,
+)
 from barnabas.cext.partition.partitions cimport (
     LOCAL_THREAD, Partition, partition_commit, partition_error, partition_find, partition_find_id,
     partition_high_watermark, partition_unwatch, partition_visible_end, partition_watch,
@@ -365,18 +368,54 @@ cdef void count_answer(FetchCore* core, FetchWait* w, const Request* request, in
                 count(p.counters, request.thread_index, COUNT_BYTES_OUT, part.slice.size_bytes)
     epoch_leave(table_epochs(core.table), slot)
 
+cdef inline QuotaSensor* quota_of(const Request* request) noexcept nogil:
+    return NULL if request.quota == NULL else request.quota.sensors[QUOTA_FETCH]
+
+cdef bint exceeds(QuotaSensor* quota, const FetchWait* w, const Request* request, int64_t now_ms) noexcept nogil:
+    """Counts the records against the client's quota, unless they exceed it: then the client must
+    wait."""
+    cdef int64_t size_bytes = 0
+    cdef int32_t i
+    for i in range(w.r.part_count):
+        if w.r.parts[i].rewrite != NULL:
+            size_bytes += w.r.parts[i].rewrite.made_bytes
+        else:
+            size_bytes += w.r.parts[i].slice.size_bytes
+    request.quota.wait_ms = quota_use_within(quota, <double>size_bytes, now_ms)
+    request.quota.exceeded = quota
+    return request.quota.wait_ms > 0
+
+cdef int answer_throttled(FetchCore* core, FetchWait* w, const Request* request, Response* out) noexcept nogil:
+    """Ends the request without records, as in Kafka: what the client gets after its wait, it asks
+    for again. A session stays as it is, and none is made."""
+    cdef int32_t session_id = 0 if w.use.session == NULL else w.use.session.id
+    cdef bint written
+    cdef int32_t i
+    for i in range(w.r.part_count):
+        w.r.parts[i].in_answer = False
+    request_error(request, 0)
+    written = fetch_answer(&w.r, request.correlation_id, 0, session_id, out)
+    atomic_add_i64(&core.requests, 1)
+    wait_free(core, w)
+    return HANDLER_DONE if written else HANDLER_CLOSE
+
 cdef int answer(FetchCore* core, FetchWait* w, const Request* request, int16_t error, Response* out) noexcept nogil:
     """Ends the request."""
     cdef int32_t session_id = 0
     cdef bint written
+    cdef QuotaSensor* quota = quota_of(request)
     if error != 0:
         w.r.part_count = 0
     else:
         settle_records(&w.r)
+        if quota != NULL and exceeds(quota, w, request, now_ns(core) // NS_PER_MS):
+            return answer_throttled(core, w, request, out)
         error = session_finish(
             core.sessions, &w.r, now_ns(core) // NS_PER_MS, &w.use, &session_id)
     count_answer(core, w, request, error)
     written = fetch_answer(&w.r, request.correlation_id, error, session_id, out)
+    if quota != NULL:
+        quota_note(quota, <double>out.bytes.size, now_ns(core) // NS_PER_MS)
     atomic_add_i64(&core.requests, 1)
     if out.slice_bytes:
         atomic_add_i64(&core.bytes_out, out.slice_bytes)
@@ -525,6 +564,8 @@ cdef int native_handle(void* context, Request* request, Response* out, Parked* p
         wait_free(core, w)
         return HANDLER_CLOSE
     request.from_follower = w.r.replica_id >= 0
+    if quota_of(request) != NULL:       # as in Kafka: an answer that never fits is never asked for
+        w.r.max_bytes = <int32_t>min(<int64_t>w.r.max_bytes, quota_largest(quota_of(request)))
     w.deadline_ns = request.received_ns + w.r.max_wait_ms * NS_PER_MS
     status = look_or_wait(core, w, request, out, parked, True, False)
     if status == HANDLER_PARKED:

@@ -20,6 +20,8 @@ cdef void conn_replied(NetThread* t, Connection* c, Mail* mail) noexcept nogil
 cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled) noexcept nogil
 # A login went on: its new state and session, or its principal. Takes over the bytes.
 cdef void conn_login(NetThread* t, Connection* c, Mail* mail) noexcept nogil
+# The quotas of the request's client, whose binding is taken over. NULL: the connection has closed.
+cdef void conn_quotas(NetThread* t, Connection* c, Mail* mail) noexcept nogil
 # Carries one handshake of the thread on.
 cdef void conn_handshake(NetThread* t) noexcept nogil
 # Reads what the transports of such connections have buffered.

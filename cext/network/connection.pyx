@@ -14,7 +14,7 @@ Next on the data path: the native handlers (cext/network/handler.pxd), or
 cext/network/request_queue.pyx for requests that Python answers.
 """
 from libc.errno cimport EAGAIN, EINTR, EPROTO
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
@@ -40,11 +40,16 @@ from barnabas.cext.network.handler cimport (
     response_append as _append, response_free, response_init, response_reset as _response_reset,
 )
 from barnabas.cext.network.network_state cimport *
+from barnabas.cext.network.quotas cimport (
+    QUOTA_PRODUCE, QUOTA_REQUEST, QuotaBinding, QuotaSensor, quota_fits, quota_note, quota_unbind,
+    quota_use, quota_waits,
+)
 from barnabas.cext.network.send_buffer cimport send_buffer_stalled
 from barnabas.cext.network.sockets cimport (
     EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP,
     close, net_epoll, net_prepare, net_recv, net_send, net_unread,
 )
+from barnabas.cext.network.throttling cimport throttle_write
 from barnabas.cext.network.transport cimport (
     HANDSHAKE_CUT, HANDSHAKE_DONE, HANDSHAKE_FAILED, HANDSHAKE_WRITES, REASON_PLAINTEXT,
     TRANSPORT_BUFFERED, TRANSPORT_WRITES,
@@ -62,14 +67,17 @@ cdef enum:
     RECEIVE_TURNS = 4
     SLICE_SENDFILE_MIN = 4096
     PARTS_MAX = 32
+    PRODUCE = 0
     CONTROLLED_SHUTDOWN = 7
     SASL_HANDSHAKE = 17
     API_VERSIONS = 18
+    WRITE_TXN_MARKERS = 27
     SASL_AUTHENTICATE = 36
     RAW_TOKEN_VERSION = -1          # of SaslAuthenticate: a token without a header
     CERTIFICATE_KEY = -1            # of a job that is no request: the subject of a certificate
     RETRY_NS = 1000000
     _FILE_ERROR = -100000           # beyond every errno
+    NS_PER_MS = 1000000
     # While others wait for memory, a partial request that holds PACED_BYTES or more must go on
     # arriving at this pace, or its connection closes: a large one after one slow second.
     PACED_BYTES = 16384
@@ -153,6 +161,7 @@ cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexc
     buffer_init(&nothing)
     _hold(t, &c.session, nothing)
     _hold(t, &c.principal, nothing)
+    _set_quotas(c, NULL)
     if c.paused:
         paused_remove(t, c)
     table_remove(t, c)
@@ -252,7 +261,7 @@ cdef void conn_settle(NetThread* t, Connection* c) noexcept nogil:
     cdef uint32_t want
     if c.fd < 0:
         return
-    if _ready(c) and (
+    if (_ready(c) or c.work == WORK_MUTED and not _out_pending(c)) and (
             t.draining or atomic_load_i64(&t.network.listeners[c.listener_index].removed)):
         conn_close(t, c, WHY_STOP, 0)
         return
@@ -289,6 +298,8 @@ cdef int64_t _deadline_ns(NetThread* t, Connection* c) noexcept nogil:
         due = _after(t, c.progress_ns, LIMIT_SEND_MS)
     if c.work == WORK_PARKED:
         return due if due < c.parked.deadline_ns else c.parked.deadline_ns
+    if c.work == WORK_MUTED:
+        return min(due, c.muted_until_ns)
     if not _ready(c) or c.paused:
         return due if c.work != WORK_HANDSHAKE else _after(t, c.active_ns, LIMIT_RECEIVE_MS)
     if c.frame_began_ns:
@@ -305,6 +316,8 @@ cdef void conn_timer(NetThread* t, Connection* c) noexcept nogil:
             conn_resume(t, c, True)
         elif c.work == WORK_HANDSHAKE:
             conn_close(t, c, WHY_HANDSHAKE_TIMEOUT, 0)
+        elif c.work == WORK_MUTED:
+            _unmute(t, c)
         elif c.frame_began_ns and _after(t, c.frame_began_ns, LIMIT_RECEIVE_MS) <= t.now_ns:
             conn_close(t, c, WHY_RECEIVE_TIMEOUT, c.input_end - c.input_at)
         elif c.frame_began_ns:
@@ -375,6 +388,9 @@ cdef void conn_replied(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
     if mail.kind != MAIL_SILENT:
         response_free(&t.gathered)
         t.gathered.bytes = mail.bytes
+        if c.request.quota != NULL or mail.throttle_ms:
+            _meter(t, c, &t.gathered, (mail.parked_ns or mail.answered_ns) - mail.dequeued_ns,
+                   mail.throttle_ms)
         _send_gathered(t, c)
     _go_on(t, c)
     conn_settle(t, c)
@@ -783,6 +799,7 @@ cdef void conn_login(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
         c.login_ends_ns = mail.login_ends_ns
         _hold(t, &c.session, mail.bytes)
     else:
+        _set_quotas(c, NULL)            # those of another user
         _hold(t, &c.principal, mail.bytes)
         c.request.principal = c.principal.data if c.principal.size else NULL
         c.request.principal_bytes = c.principal.size
@@ -833,7 +850,11 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
     request_begins(t, c)
     t.counters.requests += 1
     handler = _handler_for(t.network, q)
-    if handler == NULL:
+    if atomic_load_i64(&t.network.quota_generation) and (
+            c.login == LOGIN_OPEN or c.login == LOGIN_EXPIRING):
+        q.unmetered = not _is_metered(t, c)
+        q.native = handler != NULL
+    if handler == NULL or q.unmetered:
         _outcome(t, c, NULL, HANDLER_PYTHON)
         return
     if not owned and size_bytes <= SMALL_REQUEST_BYTES:
@@ -870,7 +891,7 @@ cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled)
         return
     c.work = WORK_NONE
     c.muffled = muffled
-    q.gated = False
+    q.gated = q.unmetered = False
     handler = _native_of(t.network, q)
     if handler == NULL:
         conn_close(t, c, WHY_HANDLER, 0)
@@ -900,6 +921,8 @@ cdef void _outcome(NetThread* t, Connection* c, Handler* handler, int outcome) n
             _response_reset(&t.response)
             conn_close(t, c, WHY_MEMORY, 0)
             return
+        if c.request.quota != NULL:
+            _meter(t, c, &t.response, (c.parked_ns or t.metrics.clock_ns) - c.began_ns, 0)
         request_done(t, c, True)
         if not _append(&t.gathered, &t.response):
             answers_dropped(t)
@@ -918,10 +941,83 @@ cdef void _outcome(NetThread* t, Connection* c, Handler* handler, int outcome) n
         c.work = WORK_PYTHON
         t.counters.python_requests += 1
     elif outcome == HANDLER_SILENT:
+        if c.request.quota != NULL:
+            _meter(t, c, NULL, 0, 0)
         request_done(t, c, False)
     else:
         _send_gathered(t, c)
         conn_close(t, c, WHY_NATIVE, c.request.api_key)
+
+
+# ------------------------------------------------------------------ quotas
+
+cdef void _set_quotas(Connection* c, QuotaBinding* quota) noexcept nogil:
+    quota_unbind(c.request.quota)
+    c.request.quota = quota
+
+
+cdef bint _is_metered(NetThread* t, Connection* c) noexcept nogil:
+    """Returns whether the present quotas of the request's client are known."""
+    return quota_fits(c.request.quota, atomic_load_i64(&t.network.quota_generation),
+                      c.request.client_id, c.request.client_id_bytes)
+
+
+cdef void conn_quotas(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
+    if c == NULL or c.work != WORK_PYTHON:
+        quota_unbind(<QuotaBinding*>mail.bytes.data)
+        return
+    _set_quotas(c, <QuotaBinding*>mail.bytes.data)
+    c.request.unmetered = False
+
+
+cdef int64_t _used(NetThread* t, Connection* c, bint has_answer, int64_t local_ns) noexcept nogil:
+    """Counts a request that is done against its client's quotas. Returns for how many ms the client
+    must wait: for the quota that asks for most. A handler may have found a wait before (Fetch). As
+    in Kafka, the time of a request without an answer counts for none."""
+    cdef QuotaBinding* quota = c.request.quota
+    cdef QuotaSensor* exceeded = quota.exceeded
+    cdef int64_t wait_ms = quota.wait_ms
+    cdef int64_t now_ms = t.metrics.clock_ns // NS_PER_MS
+    cdef QuotaSensor* sensor = quota.sensors[QUOTA_PRODUCE]
+    cdef int64_t found
+    quota.wait_ms = 0
+    quota.exceeded = NULL
+    if c.request.api_key == PRODUCE and sensor != NULL:
+        exceeded, wait_ms = sensor, quota_use(sensor, <double>c.request.size_bytes, now_ms)
+    sensor = quota.sensors[QUOTA_REQUEST]
+    if has_answer and sensor != NULL and c.request.api_key != WRITE_TXN_MARKERS:
+        found = quota_use(sensor, local_ns * 1e-7, now_ms)      # percent of a second
+        if found >= wait_ms:
+            exceeded, wait_ms = sensor, found
+    if wait_ms and exceeded != NULL:
+        quota_waits(exceeded, wait_ms, now_ms)
+    return wait_ms
+
+
+cdef void _meter(NetThread* t, Connection* c, Response* answer, int64_t local_ns,
+                 int64_t throttle_ms) noexcept nogil:
+    """Ends a request of a client that has quotas, or that Python throttles. If the client must
+    wait, its answer (NULL: it has none) says so, and nothing more is read from it until then."""
+    cdef Request* q = &c.request
+    if q.quota != NULL and atomic_load_i64(&t.network.quota_generation) == 0:
+        _set_quotas(c, NULL)            # the last quota was removed
+    if q.quota != NULL:
+        throttle_ms = max(throttle_ms, _used(t, c, answer != NULL, local_ns))
+    if throttle_ms <= 0:
+        return
+    if answer != NULL and 0 <= q.api_key < min(API_KEYS_MAX, t.network.key_count):
+        throttle_write(q, answer, t.network.throttle_from[q.api_key],
+                       0 <= t.network.flexible_from[q.api_key] <= q.api_version,
+                       <int32_t>min(throttle_ms, <int64_t>INT32_MAX))
+    c.work = WORK_MUTED
+    c.muted_until_ns = t.metrics.clock_ns + throttle_ms * NS_PER_MS
+
+
+cdef void _unmute(NetThread* t, Connection* c) noexcept nogil:
+    c.work = WORK_NONE
+    c.active_ns = t.now_ns
+    _go_on(t, c)
+    conn_settle(t, c)
 
 
 # ------------------------------------------------------------------ bytes out
@@ -949,7 +1045,22 @@ cdef void _send_gathered(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef void _flush(NetThread* t, Connection* c) noexcept nogil:
-    """Sends until everything is sent, the socket is full, or the connection's turn is over."""
+    """Sends until everything is sent, the socket is full, or the connection's turn is over. As in
+    Kafka, the time that it takes counts in the client's quota of requests."""
+    cdef int64_t began_ns
+    if c.request.quota == NULL or c.request.quota.sensors[QUOTA_REQUEST] == NULL:
+        _send_out(t, c)
+        return
+    read_clock(t)
+    began_ns = t.metrics.clock_ns
+    _send_out(t, c)
+    if c.fd >= 0:
+        read_clock(t)
+        quota_note(c.request.quota.sensors[QUOTA_REQUEST], (t.metrics.clock_ns - began_ns) * 1e-7,
+                   t.metrics.clock_ns // NS_PER_MS)
+
+
+cdef void _send_out(NetThread* t, Connection* c) noexcept nogil:
     cdef int64_t turn_bytes = TURN_BYTES
     cdef int64_t sent
     work_begins(t)

@@ -13,6 +13,7 @@ from barnabas.cext.codec.endian cimport be32_store
 from barnabas.cext.log.log cimport LogSlice
 from barnabas.cext.log.segment cimport segment_release
 from barnabas.cext.memory.waker cimport Waker
+from barnabas.cext.network.quotas cimport QuotaBinding
 
 cdef enum:
     HANDLER_CLOSE = -1     # malformed: close the connection, say nothing
@@ -40,6 +41,9 @@ cdef struct Request:
     int64_t* errors             # answers by error code, for request_error(); NULL: not counted here
     bint from_follower          # a handler found that another broker asks
     bint gated                  # Python sees it before its handler (Reactor.set_gate)
+    bint unmetered              # Python finds the quotas of its client first,
+    bint native                 # and then gives it back to its native handler
+    QuotaBinding* quota         # of its client, while its connection lives; NULL: no quotas exist
 
 cdef struct ResponseSlice:
     int64_t after_byte          # goes out after this many bytes of `bytes`

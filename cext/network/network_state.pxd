@@ -92,6 +92,7 @@ cdef enum:                      # what lies in an inbox
     MAIL_FAREWELL               # Python waits for the close: a Farewell as bytes
     MAIL_LOGIN                  # the login went on: its state as fd, the session as bytes
     MAIL_PRINCIPAL              # the principal that logged in as bytes
+    MAIL_QUOTAS                 # the quotas of its client: a QuotaBinding as bytes
 
 cdef enum:                      # Connection.login: what the connection may ask for
     LOGIN_OPEN                  # everything: it has logged in, or its listener asks for no login
@@ -107,6 +108,7 @@ cdef enum:                      # what a connection works on
     WORK_PARKED
     WORK_PYTHON
     WORK_HANDSHAKE              # of its transport: no request is read before it is over
+    WORK_MUTED                  # its client is over a quota: no request is read before muted_until_ns
 
 cdef enum:                      # the chains of a thread's connections (connection_chains.pxd)
     CHAIN_HANDSHAKES            # those whose handshake can go on
@@ -134,6 +136,7 @@ cdef struct Connection:
     Parked parked
     int64_t began_ns            # a handler began the request in progress
     int64_t parked_ns           # it parked; 0: not so far
+    int64_t muted_until_ns
     int64_t sending_ns          # its answer began to go out
     Answered unsent             # an answer that is partly out
     uint8_t* block              # owned copy of a small parked request
@@ -178,6 +181,7 @@ cdef struct Mail:
     int64_t dequeued_ns         # of a reply: Python took the request,
     int64_t parked_ns           # its handler left it to another thread (0: it did not),
     int64_t answered_ns         # and answered it
+    int64_t throttle_ms         # of a reply: the client waits for so long
     net_peer peer
 
 cdef struct Inbox:
@@ -322,6 +326,8 @@ cdef struct Network:
     int64_t state                           # atomic
     int64_t stop_deadline_ns
     int64_t gate[2]                         # atomic: a bit for each API key that Python sees first
+    int64_t quota_generation                # atomic: changes with the quotas; 0: there are none
+    int16_t throttle_from[API_KEYS_MAX]     # the first version with a throttle time; -1: none has
     int64_t last_connection_id              # atomic
     int64_t connection_count                # atomic
     int64_t held_bytes                      # atomic: request bytes partial, parked or in Python

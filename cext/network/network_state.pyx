@@ -227,6 +227,7 @@ cdef bint queue_push(Network* n, const Connection* c) noexcept nogil:
     r.request.data = data
     r.request.peer = NULL
     r.request.principal = NULL
+    r.request.quota = NULL
     if request.client_id != NULL:
         r.request.client_id = data + (request.client_id - request.data)
     r.peer = c.peer

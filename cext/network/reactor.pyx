@@ -26,7 +26,7 @@ from barnabas.cext.network.acceptor cimport LISTENER_LIMIT_NONE, accept_loop
 from barnabas.cext.network.closings cimport Farewell, closings_end, closings_put, closings_take
 from barnabas.cext.network.connection cimport (
     conn_buffered, conn_close, conn_event, conn_handshake, conn_login, conn_open, conn_proceed,
-    conn_replied, conn_resume, conn_settle, conn_timer, conn_unpause,
+    conn_quotas, conn_replied, conn_resume, conn_settle, conn_timer, conn_unpause,
 )
 from barnabas.cext.network.connection_table cimport table_find
 from barnabas.cext.network.handler cimport NativeHandler
@@ -206,6 +206,8 @@ cdef void _read_mail(NetThread* t) noexcept nogil:
         c = table_find(t, m.connection_id)
         if m.kind == MAIL_FAREWELL:
             _mark(t, c, <Farewell*>m.bytes.data)
+        elif m.kind == MAIL_QUOTAS:
+            conn_quotas(t, c, m)
         elif c == NULL:
             free(m.bytes.data)
         elif m.kind == MAIL_WAKE:
@@ -397,6 +399,15 @@ cdef class Reactor:
             gate[<int>key >> 6] |= <int64_t>1 << (<int>key & 63)
         atomic_store_i64(&self._network.gate[0], gate[0])
         atomic_store_i64(&self._network.gate[1], gate[1])
+
+    def set_quotas(self, int64_t generation, throttle_from) -> None:
+        """Sets the generation of the quotas: until the quotas of a request's client are of it,
+        requests come to next_request() with `unmetered` set. 0: there are no quotas.
+        `throttle_from`: by API key, the first version whose answer has a throttle time."""
+        cdef int i
+        for i in range(API_KEYS_MAX):
+            self._network.throttle_from[i] = throttle_from.get(i, -1)
+        atomic_store_i64(&self._network.quota_generation, generation)
 
     def look_at_timers(self) -> None:
         """Makes every thread check its timers now, after a limit or the clock has changed."""

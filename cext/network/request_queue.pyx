@@ -57,30 +57,6 @@ cdef tuple peer_of(const void* peer):
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class PendingRequest:
     """One request for Python. If it is dropped without an answer, its connection closes."""
-    cdef object _owner              # keeps the network's memory
-    cdef Network* _network
-    cdef net_peer _peer
-    cdef int32_t _thread_index
-    cdef int64_t _held_bytes
-    cdef int64_t _dequeued_ns
-    cdef int64_t _parked_ns
-    cdef bint _answered
-    cdef bint _ran                  # the handler has finished its part
-    cdef bint _muffled
-    cdef readonly int16_t api_key
-    cdef readonly int16_t api_version
-    cdef readonly int32_t correlation_id
-    cdef readonly object client_id
-    cdef readonly bytes data
-    cdef readonly int64_t body_at
-    cdef readonly str listener
-    cdef readonly int32_t listener_index
-    cdef readonly uint64_t connection_id
-    cdef readonly int64_t received_ns
-    cdef readonly bint gated
-    cdef readonly int login
-    cdef readonly bytes principal
-    cdef readonly bytes session
 
     def __init__(self):
         raise TypeError("a PendingRequest comes from Reactor.next_request()")
@@ -185,6 +161,10 @@ cdef class PendingRequest:
             raise MemoryError("no memory for the login of a connection")
         return 0
 
+    def throttle(self, int64_t throttle_ms) -> None:
+        """Makes the client wait after its answer, which gets the throttle time."""
+        self._throttle_ms = max(self._throttle_ms, throttle_ms)
+
     def tell_closing(self) -> None:
         """Reactor.next_closed() gives this connection's id once it has closed; also when it has."""
         cdef Mail mail
@@ -220,6 +200,7 @@ cdef class PendingRequest:
         mail.dequeued_ns = self._dequeued_ns
         mail.parked_ns = self._parked_ns
         mail.answered_ns = self._network.system.monotonic_ns(self._network.system)
+        mail.throttle_ms = self._throttle_ms
         budget_give(self._network, self._held_bytes)
         # Keeps the GIL: the inbox is never locked for long, and releasing the GIL for each of many
         # answers would pass it back and forth between threads with as little work.
@@ -267,6 +248,9 @@ cdef object pending_request(object owner, Network* network, list listener_names,
         p.body_at = r.request.body_at
         p.received_ns = r.request.received_ns
         p.gated = r.request.gated
+        p.unmetered = r.request.unmetered
+        p.native = r.request.native
+        p.client_id_bytes = r.request.client_id_bytes
         p.login = r.login
         p.principal = PyBytes_FromStringAndSize(<char*>behind, r.principal_bytes)
         p.session = PyBytes_FromStringAndSize(

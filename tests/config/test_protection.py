@@ -20,7 +20,6 @@ ASKED = {
     "principal.builder.class": "org.example.Builder",
     "quota.producer.default": "1000",
     "quota.consumer.default": "1000",
-    "quota.window.num": "5",
     "client.quota.callback.class": "org.example.Quota",
     "delegation.token.secret.key": "x",
     "listener.name.internal.scram.connections.max.reauth.ms": "1000",

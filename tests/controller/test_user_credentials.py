@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from barnabas.controller.user_credentials import ATTEMPTS_MAX, UserCredentials
+from barnabas.controller.entity_nodes import ATTEMPTS_MAX
+from barnabas.controller.user_credentials import UserCredentials
 from barnabas.errors import ResourceNotFound
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterStateReader

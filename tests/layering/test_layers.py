@@ -46,14 +46,15 @@ LAYERS: dict[str, set[str]] = dict(LOW)
 LAYERS |= {"tls": BASE, "wire": BASE, "hooks": BASE | {"wire"}}
 LAYERS |= {layer: BASE | {"wire", "hooks"} for layer in STATE}
 LAYERS["security"] = BASE | {"tls", "wire", "metadata"}
-LAYERS["server"] = BASE | {"wire", "hooks"} | STATE
-LAYERS["controller"] = JOURNAL | {"security"}
+LAYERS["quotas"] = BASE | {"metadata"}
+LAYERS["server"] = BASE | {"wire", "hooks", "quotas"} | STATE
+LAYERS["controller"] = JOURNAL | {"security", "quotas"}
 LAYERS["coordinator"] = JOURNAL
 LAYERS["coordinator.groups"] = LAYERS["coordinator.transactions"] = JOURNAL | {"coordinator"}
 LAYERS["coordinator.share"] = JOURNAL | {"coordinator", "coordinator.groups"}
 LAYERS["coordinator.coordinators"] = JOURNAL | {"coordinator", "controller"} | COORDINATORS
 LAYERS["telemetry"] = JOURNAL | {"security", "coordinator"} | COORDINATORS
-LAYERS["api"] = JOURNAL | {"security", "controller", "coordinator", "telemetry"} | COORDINATORS
+LAYERS["api"] = LAYERS["telemetry"] | {"quotas", "controller", "telemetry"}
 LAYERS["stages"] = LAYERS["api"] | {"tls", "api", "coordinator.coordinators", "public"}
 LAYERS["node"] = LAYERS["stages"] | {"stages"}
 LAYERS["cli"] = LAYERS["testing"] = LAYERS["node"] | {"node", "scan", "spark"}

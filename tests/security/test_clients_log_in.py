@@ -156,17 +156,18 @@ def test_java_tools(login, topic, tmp_path, mechanism):
 
 @pytest.mark.java
 def test_kafka_configs_adds_and_removes_a_user(login, tmp_path):
-    """`--describe` of users asks for quotas (48) too, which are not there."""
     if reason := rival.missing(KAFKA):
         pytest.skip(reason)
-    name = ("--alter", "--entity-type", "users", "--entity-name", "gina")
+    user = ("--entity-type", "users", "--entity-name", "gina")
     scram = "SCRAM-SHA-256=[iterations=8192,password=secret]"
     with Wire(login.plain) as wire:
-        for change, found in (
-            (("--add-config", scram), (0, {1: 8192})),
-            (("--delete-config", "SCRAM-SHA-256"), (91, {})),
+        for change, found, told in (
+            (("--add-config", scram), (0, {1: 8192}), "SCRAM-SHA-256=iterations=8192"),
+            (("--delete-config", "SCRAM-SHA-256"), (91, {}), ""),
         ):
-            arguments = (*name, *change)
-            status, said = java(tmp_path, "configs", login.safe, "PLAIN", PASSWORD, *arguments)
-            assert status == 0, said
+            for verb in (("--alter", *change), ("--describe",)):
+                arguments = (*verb, *user)
+                status, said = java(tmp_path, "configs", login.safe, "PLAIN", PASSWORD, *arguments)
+                assert status == 0, said
+            assert told in said
             assert described(wire, ["gina"]) == {"gina": found}

@@ -319,3 +319,21 @@ def test_features(tool: Tool) -> None:
     assert told["group.version"] == ("0", "1", "1")
     assert told["share.version"][2] == told["share.version"][1] != "0"
     assert "-IV" in told["metadata.version"][2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "config", "told"),
+    [
+        ("users", "ina", "producer_byte_rate=1024", "producer_byte_rate=1024.0"),
+        ("clients", "odd name", "request_percentage=12.5", "request_percentage=12.5"),
+        ("ips", "127.0.0.9", "connection_creation_rate=7", "connection_creation_rate=7.0"),
+        ("users", None, "controller_mutation_rate=3", "controller_mutation_rate=3.0"),
+    ],
+)
+def test_quotas(tool: Tool, kind: str, name: str | None, config: str, told: str) -> None:
+    named = ("--entity-default",) if name is None else ("--entity-name", name)
+    entity = ("--entity-type", kind, *named)
+    tool("configs", "--alter", *entity, "--add-config", config)
+    assert told in tool("configs", "--describe", *entity)
+    tool("configs", "--alter", *entity, "--delete-config", config.partition("=")[0])
+    assert told not in tool("configs", "--describe", *entity)

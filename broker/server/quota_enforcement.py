@@ -1,0 +1,200 @@
+"""Client quotas in force: what the network threads must know of them.
+
+Network threads count what clients use (cext/network/quotas.pxd), and run no Python. When quotas
+change, all connections lose their sensors. The next request of each comes here before its handler
+sees it (`PendingRequest.unmetered`): `meter` finds the quotas of its client and gives them to the
+connection, so that no request goes uncounted. Without quotas no request comes.
+
+A sensor is what the clients with equal tags have used of one quota. It is forgotten an hour after
+its last use, as in Kafka. There are at most SENSORS_MAX: beyond, those without a connection go as
+soon as their windows are over, and clients that find no place share one sensor of each kind, with
+the lowest of their limits: whoever invents client ids gains nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from barnabas.cext.network.quota_sensors import Sensor, bind
+from barnabas.cext.network.reactor import Reactor
+from barnabas.cext.network.request_queue import PendingRequest
+from barnabas.config import BrokerConfig
+from barnabas.metadata.cluster_state import ClusterState
+from barnabas.quotas.entities import FETCH, MUTATIONS, PRODUCE, REQUEST, Entity, quotas_in
+from barnabas.quotas.limits import Limits, Tags
+from barnabas.quotas.mutations import TokenBucket, charge
+from barnabas.wire import response
+from barnabas.wire.api_keys import api_keys
+
+SENSORS_MAX = 10_000
+SENSOR_IDLE_MS = 3_600_000
+SWEEP_MS = 1000  # at most one search for old sensors in this time
+ANONYMOUS = "ANONYMOUS"
+ON_NETWORK_THREADS = (PRODUCE, FETCH, REQUEST)  # in the order of the native kinds
+RESOURCES = {
+    PRODUCE: "Produce",
+    FETCH: "Fetch",
+    REQUEST: "Request",
+    MUTATIONS: "ControllerMutation",
+}
+SHARED = Tags("*", "*")  # of clients that find no place; no sanitized user has this name
+
+
+class Quotas(NamedTuple):
+    """The quotas of one moment, by key."""
+
+    generation: int  # 0: there are none
+    limits: dict[str, Limits]
+
+
+class Used(NamedTuple):
+    """What clients with these tags use of a quota: a rate a second, or the tokens that are left."""
+
+    resource: str  # Kafka's QuotaType
+    tags: Tags
+    rate: float
+    mean_wait_ms: float | None
+
+
+class QuotaEnforcement:
+    """One per node."""
+
+    def __init__(
+        self, reactor: Reactor, config: BrokerConfig, monotonic_ns: Callable[[], int]
+    ) -> None:
+        self._reactor = reactor
+        self._samples = config.integer("quota.window.num")
+        self._window_ms = config.integer("quota.window.size.seconds") * 1000
+        self._monotonic_ns = monotonic_ns
+        self._quotas = Quotas(0, {})
+        self._known: dict[Entity, dict[str, float]] = {}
+        self._generation = 0
+        self._throttle_from: dict[int, int] = {}
+        self._lock = threading.Lock()  # of what follows
+        self._sensors: dict[tuple[str, Tags], Sensor] = {}
+        self._swept_ms = 0
+        self._burst_s = config.integer("controller.quota.window.num") * config.integer(
+            "controller.quota.window.size.seconds"
+        )
+        self._buckets: dict[Tags, TokenBucket] = {}
+
+    def apply(self, state: ClusterState) -> None:
+        """Puts the quotas of a state in force. Call this with each new state."""
+        found = dict(quotas_in(state.configs))
+        if found == self._known:
+            return
+        self._known = found
+        limits = {
+            key: Limits({entity: values[key] for entity, values in found.items() if key in values})
+            for key in (*ON_NETWORK_THREADS, MUTATIONS)
+        }
+        self._generation += 1
+        is_metered = any(limits[key] for key in ON_NETWORK_THREADS)
+        self._quotas = Quotas(self._generation if is_metered else 0, limits)
+        self._throttle_from = self._throttle_from or _throttle_from()
+        self._reactor.set_quotas(self._quotas.generation, self._throttle_from)
+
+    def meter(self, pending: PendingRequest) -> None:
+        """Gives the connection of a request the sensors of its client."""
+        quotas = self._quotas
+        user, client_id = _client_of(pending)
+        with self._lock:
+            sensors = [self._sensor(quotas, key, user, client_id) for key in ON_NETWORK_THREADS]
+            bind(pending, quotas.generation, sensors)
+
+    def charge(self, pending: PendingRequest, is_strict: bool, count: int) -> None:
+        """Counts so many created or deleted partitions against the quota of the request's client.
+        `is_strict`: raises ThrottlingQuotaExceeded while the quota is exceeded; otherwise the
+        client waits after the answer."""
+        limits = self._quotas.limits.get(MUTATIONS)
+        if not limits:
+            return
+        tags = limits.tags(*_client_of(pending))
+        limit = limits.limit(tags)
+        if limit is None:
+            return
+        now_ms = self._monotonic_ns() // 1_000_000
+        with self._lock:
+            charge(self._bucket(tags, limit, now_ms), count, now_ms, is_strict, pending.throttle)
+
+    def _bucket(self, tags: Tags, limit: float, now_ms: int) -> TokenBucket:
+        bucket = self._buckets.get(tags)
+        if bucket is None:
+            if len(self._buckets) >= SENSORS_MAX:  # a full one has nothing to forget
+                self._buckets = {t: b for t, b in self._buckets.items() if not b.is_full(now_ms)}
+            if len(self._buckets) >= SENSORS_MAX:
+                tags = SHARED
+            bucket = self._buckets.setdefault(tags, TokenBucket(self._burst_s, limit, now_ms))
+        bucket.limit = limit if tags != SHARED else min(limit, bucket.limit)
+        return bucket
+
+    def _sensor(self, quotas: Quotas, key: str, user: str, client_id: str) -> Sensor | None:
+        limits = quotas.limits[key]
+        if not limits:
+            return None
+        tags = limits.tags(user, client_id)
+        limit = limits.limit(tags)
+        sensor = self._sensors.get((key, tags))
+        if sensor is None:
+            if len(self._sensors) >= SENSORS_MAX:
+                self._sweep(self._samples * self._window_ms)
+            if len(self._sensors) >= SENSORS_MAX:
+                return self._shared(key, limit)
+            sensor = self._sensors[key, tags] = self._new(key)
+        sensor.limit = limit
+        return sensor
+
+    def _shared(self, key: str, limit: float | None) -> Sensor:
+        sensor = self._sensors.get((key, SHARED)) or self._new(key)
+        self._sensors[key, SHARED] = sensor
+        if limit is not None and (sensor.limit is None or limit < sensor.limit):
+            sensor.limit = limit
+        return sensor
+
+    def _new(self, key: str) -> Sensor:
+        if key == REQUEST:  # as in Kafka: a client waits a window at most for its requests' time
+            return Sensor(
+                samples=self._samples, window_ms=self._window_ms, wait_ms_max=self._window_ms
+            )
+        return Sensor(samples=self._samples, window_ms=self._window_ms)
+
+    def _sweep(self, idle_ms: int) -> None:
+        """Forgets the sensors without a connection that were not used for so long."""
+        now_ms = self._monotonic_ns() // 1_000_000
+        if now_ms < self._swept_ms + SWEEP_MS:
+            return
+        self._swept_ms = now_ms
+        for place, sensor in list(self._sensors.items()):
+            if not sensor.is_bound and sensor.used_ms <= now_ms - idle_ms:
+                del self._sensors[place]
+
+    def used(self) -> Iterator[Used]:
+        """Yields what clients use now, for the metrics."""
+        with self._lock:
+            self._sweep(SENSOR_IDLE_MS)
+            now_ms = self._monotonic_ns() // 1_000_000
+            sensors = list(self._sensors.items())
+            tokens = {tags: bucket.tokens(now_ms) for tags, bucket in self._buckets.items()}
+        for (key, tags), sensor in sensors:
+            yield Used(RESOURCES[key], tags, sensor.rate(now_ms), sensor.mean_wait_ms(now_ms))
+        for tags, left in tokens.items():
+            yield Used(RESOURCES[MUTATIONS], tags, left, None)
+
+
+def _client_of(pending: PendingRequest) -> tuple[str, str]:
+    """The user's name and the client id of a request."""
+    user = pending.principal.decode().removeprefix("User:") or ANONYMOUS
+    return user, pending.client_id or ""
+
+
+def _throttle_from() -> dict[int, int]:
+    """By API key, the first version whose response has a throttle time."""
+    found = {}
+    for key in api_keys():
+        fields = response(key).schema.fields
+        versions = next((f.versions for f in fields if f.name == "throttleTimeMs"), None)
+        if versions:
+            found[key] = versions[0][0]
+    return found

@@ -1,0 +1,114 @@
+"""Sensors of client quotas, which Python owns, and their bindings to connections.
+
+quotas.pxd has what they are, and what network threads do with them.
+"""
+from libc.math cimport INFINITY, isfinite
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t
+from libc.stdlib cimport free
+from libc.string cimport memset
+
+from barnabas.cext.memory.atomics cimport atomic_load_i64
+from barnabas.cext.memory.mutex cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+)
+from barnabas.cext.network.network_state cimport MAIL_QUOTAS, Mail, inbox_post
+from barnabas.cext.network.quotas cimport (
+    QUOTA_KINDS, WAIT_SAMPLES, WAIT_WINDOW_MS, QuotaBinding, QuotaSensor, Samples, quota_bind,
+    quota_use, quota_use_within, samples_init, samples_sum, sensors_release,
+)
+from barnabas.cext.network.request_queue cimport PendingRequest
+
+cdef enum:
+    SAMPLES_MAX = 100000
+    CLIENT_ID_AT = 10               # in a request: behind key, version, correlation id and its length
+
+
+cdef class Sensor:
+    """What the clients with equal tags have used of one quota."""
+    cdef QuotaSensor quota
+
+    def __cinit__(self, *, int samples, int64_t window_ms, int64_t wait_ms_max=INT32_MAX):
+        if not (1 <= samples <= SAMPLES_MAX and window_ms >= 1 and 1 <= wait_ms_max <= INT32_MAX):
+            raise ValueError(f"{samples} windows of {window_ms} ms, {wait_ms_max} ms at most")
+        pthread_mutex_init(&self.quota.lock, NULL)
+        self.quota.limit = INFINITY
+        self.quota.wait_ms_max = wait_ms_max
+        if not (samples_init(&self.quota.used, samples, window_ms)
+                and samples_init(&self.quota.waits, WAIT_SAMPLES, WAIT_WINDOW_MS)):
+            raise MemoryError("no memory for a quota")
+
+    def __dealloc__(self):
+        pthread_mutex_destroy(&self.quota.lock)
+        free(self.quota.used.items)
+        free(self.quota.waits.items)
+
+    @property
+    def limit(self):
+        """What is allowed a second; None: everything."""
+        return self.quota.limit if isfinite(self.quota.limit) else None
+
+    @limit.setter
+    def limit(self, value):
+        cdef double limit = INFINITY if value is None else value
+        if not limit > 0:
+            raise ValueError(f"{value} is no quota")
+        pthread_mutex_lock(&self.quota.lock)
+        self.quota.limit = limit
+        pthread_mutex_unlock(&self.quota.lock)
+
+    @property
+    def is_bound(self):
+        """Whether a connection uses it."""
+        return atomic_load_i64(&self.quota.refs) != 0
+
+    @property
+    def used_ms(self):
+        """When it was last used, by the broker's monotonic clock; 0: never."""
+        return self.quota.used_ms
+
+    def use(self, double amount, int64_t now_ms):
+        """Counts a use; returns for how many ms the client must wait."""
+        return quota_use(&self.quota, amount, now_ms)
+
+    def use_within(self, double amount, int64_t now_ms):
+        """As use(), but a use that exceeds the quota is not counted."""
+        return quota_use_within(&self.quota, amount, now_ms)
+
+    def rate(self, int64_t now_ms):
+        """The present rate a second."""
+        return self._measured(&self.quota.used, now_ms)[0]
+
+    def mean_wait_ms(self, int64_t now_ms):
+        """The mean of the waits of the last minute; None without any."""
+        total, count = self._measured(&self.quota.waits, now_ms)[1:]
+        return total / count if count else None
+
+    cdef tuple _measured(self, Samples* samples, int64_t now_ms):
+        cdef double total
+        cdef int64_t count, span_ms
+        pthread_mutex_lock(&self.quota.lock)
+        samples_sum(samples, now_ms, &total, &count, &span_ms)
+        pthread_mutex_unlock(&self.quota.lock)
+        return total * 1000 / span_ms, total, count
+
+
+def bind(PendingRequest pending not None, int64_t generation, sensors not None):
+    """Sets the quotas of a request's client on its connection: for each kind a Sensor, or None.
+    `generation`: of the quotas by which they were found (Reactor.set_quotas). The caller keeps each
+    sensor while it `is_bound`."""
+    cdef QuotaSensor* found[QUOTA_KINDS]
+    cdef const uint8_t* frame = pending.data
+    cdef Mail mail
+    cdef int kind
+    for kind in range(QUOTA_KINDS):
+        found[kind] = NULL if sensors[kind] is None else &(<Sensor?>sensors[kind]).quota
+    memset(&mail, 0, sizeof(Mail))
+    mail.kind = MAIL_QUOTAS
+    mail.connection_id = pending.connection_id
+    mail.bytes.data = <uint8_t*>quota_bind(
+        generation, frame + CLIENT_ID_AT, pending.client_id_bytes, found)
+    if mail.bytes.data == NULL:
+        raise MemoryError("no memory for the quotas of a connection")
+    if not inbox_post(pending._network.threads[pending._thread_index], &mail):
+        sensors_release(found)          # the binding is freed
+        raise MemoryError("no memory for the quotas of a connection")
