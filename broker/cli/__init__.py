@@ -25,6 +25,7 @@ COMMANDS = {
     "configs": "show and change settings of topics and brokers",
     "users": "set the first SCRAM users of a broker that does not run yet",
     "acls": "list, add and remove access rules",
+    "quotas": "list, set and remove quotas of users, client ids and addresses",
     "security": "make certificates, an administrator and a protected listener",
     "plugins": "list and describe plugins, create a new one, reload those of a broker",
     "mirror": "copy topics of other clusters into one, until you stop it",
