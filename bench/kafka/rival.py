@@ -54,6 +54,7 @@ TOOLS = {
     "configs": "kafka.admin.ConfigCommand",
     "console-consumer": TOOLS_PACKAGE + "consumer.ConsoleConsumer",
     "console-producer": TOOLS_PACKAGE + "ConsoleProducer",
+    "delegation-tokens": TOOLS_PACKAGE + "DelegationTokenCommand",
     "delete-records": TOOLS_PACKAGE + "DeleteRecordsCommand",
     "dump-log": TOOLS_PACKAGE + "DumpLogSegments",
     "get-offsets": TOOLS_PACKAGE + "GetOffsetShell",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from barnabas.controller.auto_creation import AutoTopicCreation
     from barnabas.controller.client_quotas import ClientQuotas
     from barnabas.controller.config_changes import ConfigChanges
+    from barnabas.controller.delegation_tokens import DelegationTokenChanges
     from barnabas.controller.entity_configs import EntityConfigs
     from barnabas.controller.features import Features
     from barnabas.controller.partition_growth import PartitionGrowth
@@ -73,6 +74,12 @@ class QuotaContext(NamedTuple):
 
     cluster: Cluster
     quotas: Callable[[], ClientQuotas]
+
+
+class TokenContext(NamedTuple):
+    """Delegation tokens."""
+
+    tokens: Callable[[], DelegationTokenChanges | None]  # None where they are off
 
 
 class NoContext(NamedTuple):

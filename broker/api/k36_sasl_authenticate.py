@@ -115,7 +115,7 @@ def _logged_in(
     lifetime_ms = logins.lifetime_ms(
         pending.listener, session.mechanism, answer.expires_ms, context.clock.wall_ms()
     )
-    kept = Session(session.mechanism, again_ns=session.again_ns).encode()
+    kept = Session(session.mechanism, again_ns=session.again_ns, by_token=answer.by_token).encode()
     pending.set_principal(principal)
     if lifetime_ms is None:
         pending.set_login(OPEN, kept)

@@ -27,7 +27,6 @@ WANTED = {
         "quota.consumer.default",
         "client.quota.callback.class",
     ),
-    "delegation tokens": ("delegation.token.secret.key", "delegation.token.master.key"),
     "re-authentication": ("connections.max.reauth.ms",),
     "TLS to ZooKeeper": ("zookeeper.ssl.client.enable",),
 }

@@ -25,6 +25,7 @@ from barnabas.config.logins import (
 from barnabas.config.providers import check_private
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.security import jaas, oauthbearer, plain, scram
+from barnabas.security.delegation_tokens import DelegationTokens
 from barnabas.security.failures import InvalidCredentials, LoginFailed
 from barnabas.security.jaas import LoginModule
 from barnabas.security.login_counts import LoginCounts
@@ -48,16 +49,19 @@ class Logins:
         state: Callable[[], ClusterState],
         secret: Callable[[], bytes],
         system: SystemCalls,
+        tokens: DelegationTokens | None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         """`values`: the broker's settings. `secret` returns login_secret(). KAFKA_OPTS of `environ`
-        may name a JAAS file, as Kafka takes it."""
+        may name a JAAS file, as Kafka takes it. `tokens`: None where delegation tokens are off.
+        """
         self.counts = LoginCounts()
         self._values = values
         self._state = state
         self._environ = os.environ if environ is None else environ
         self._secret = secret
         self._system = system
+        self._tokens = tokens
         self._strangers: Strangers | None = None
         self._listeners: dict[str, Mapping[str, Mechanism]] = {}
 
@@ -84,7 +88,7 @@ class Logins:
             return self._oauthbearer(listener, module)
         if self._strangers is None:
             self._strangers = Strangers(self._secret())
-        return ScramUsers(name, self._state, self._strangers)
+        return ScramUsers(name, self._state, self._strangers, self._tokens)
 
     def _oauthbearer(self, listener: Listener, module: LoginModule) -> Mechanism:
         """Raises ConfigError."""

@@ -8,7 +8,8 @@
 Each step is a function of bytes: what it needs of the first step is in the Exchange, which the
 connection keeps. Users that do not exist get a credential of strangers.py, and fail at the proof
 like a wrong password; Kafka refuses them at once, which says that they do not exist.
-Delegation tokens (the extension tokenauth=true) are refused.
+The extension tokenauth=true says that the user is the id of a delegation token, and the password
+its HMAC (delegation_tokens.py).
 """
 
 from __future__ import annotations
@@ -89,13 +90,15 @@ class Exchange(NamedTuple):
     answer: str
     nonce: str
     credential: Credential
+    by_token: bool = False  # the user is a delegation token
 
     def __repr__(self) -> str:
         return f"<Exchange {self.mechanism}>"
 
     def encode(self) -> bytes:
         salt, stored, server, iterations = self.credential
-        texts = (*self[:6], salt.hex(), stored.hex(), server.hex(), iterations)
+        keys = (salt.hex(), stored.hex(), server.hex(), iterations)
+        texts = (*self[:6], *keys, self.by_token)
         return json.dumps(texts, ensure_ascii=False).encode()
 
     @classmethod
@@ -103,7 +106,7 @@ class Exchange(NamedTuple):
         mechanism, user, header, bare, answer, nonce, *rest = json.loads(data)
         salt, stored, server = (bytes.fromhex(key) for key in rest[:3])
         credential = Credential(salt, stored, server, rest[3])
-        return cls(mechanism, user, header, bare, answer, nonce, credential)
+        return cls(mechanism, user, header, bare, answer, nonce, credential, rest[4])
 
 
 class ClientFirst(NamedTuple):
@@ -113,6 +116,7 @@ class ClientFirst(NamedTuple):
     header: str
     bare: str
     nonce: str
+    by_token: bool = False
 
 
 def read_first(mechanism: str, token: bytes) -> ClientFirst:
@@ -123,19 +127,21 @@ def read_first(mechanism: str, token: bytes) -> ClientFirst:
     user = found["user"].replace("=2C", ",").replace("=3D", "=")
     if len(user) > USER_CHARS_MAX:
         raise InvalidCredentials(mechanism)
-    if "tokenauth=true" in (part.lower() for part in found["more"].split(",")):
-        raise InvalidCredentials(mechanism)
     own_id = (found["id"] or "").replace("=2C", ",").replace("=3D", "=")
     if own_id and own_id != user:
         raise LoginFailed(OTHER_ID)
-    return ClientFirst(user, found["header"], found["bare"], found["nonce"])
+    by_token = "tokenauth=true" in (part.lower() for part in found["more"].split(","))
+    return ClientFirst(user, found["header"], found["bare"], found["nonce"], by_token)
 
 
 def begin(mechanism: str, first: ClientFirst, credential: Credential) -> Exchange:
     nonce = first.nonce + secrets.token_urlsafe(24)
     salt = base64.b64encode(credential.salt).decode()
     answer = f"r={nonce},s={salt},i={credential.iterations}"
-    return Exchange(mechanism, first.user, first.header, first.bare, answer, nonce, credential)
+    return Exchange(
+        mechanism, *first[:3], answer=answer, nonce=nonce, credential=credential,
+        by_token=first.by_token,
+    )  # fmt: skip
 
 
 def finish(exchange: Exchange, token: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""SCRAM logins of the users in the metadata tree.
+"""SCRAM logins of the users in the metadata tree, and of those who hold a delegation token.
 
 A user that does not exist takes the same steps as one that does, and fails at the proof
-(strangers.py).
+(strangers.py); so does the id of a token that does not exist (delegation_tokens.py).
 """
 
 from __future__ import annotations
@@ -10,25 +10,42 @@ from collections.abc import Callable
 
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.security import credentials, scram
+from barnabas.security.delegation_tokens import DelegationTokens
+from barnabas.security.failures import InvalidCredentials
 from barnabas.security.mechanism import Answer
 from barnabas.security.strangers import Strangers
 
 
 class ScramUsers:
     def __init__(
-        self, mechanism: str, state: Callable[[], ClusterState], strangers: Strangers
+        self,
+        mechanism: str,
+        state: Callable[[], ClusterState],
+        strangers: Strangers,
+        tokens: DelegationTokens | None,
     ) -> None:
+        """`tokens`: None where delegation tokens are off."""
         self._mechanism = mechanism
         self._state = state
         self._strangers = strangers
+        self._tokens = tokens
 
     def step(self, exchange: bytes, token: bytes) -> Answer:
         """Raises LoginFailed."""
         if exchange:
             begun = scram.Exchange.decode(exchange)
-            return Answer(scram.finish(begun, token), user=begun.user)
+            final = scram.finish(begun, token)
+            if begun.by_token:
+                return self._of_token(final, begun.user)
+            return Answer(final, user=begun.user)
         first = scram.read_first(self._mechanism, token)
-        begun = scram.begin(self._mechanism, first, self._credential(first.user))
+        if not first.by_token:
+            credential = self._credential(first.user)
+        elif self._tokens is not None:
+            credential = self._tokens.credential(self._mechanism, first.user)
+        else:
+            raise InvalidCredentials(self._mechanism)
+        begun = scram.begin(self._mechanism, first, credential)
         return Answer(begun.answer.encode(), begun.encode())
 
     def _credential(self, user: str) -> scram.Credential:
@@ -38,3 +55,11 @@ class ScramUsers:
         known = credentials.text_of(state, user, self._mechanism)
         text = credentials.encode(stranger) if known is None else known
         return credentials.usable(text) or stranger
+
+    def _of_token(self, final: bytes, token_id: str) -> Answer:
+        """The client has shown the HMAC of the token: it is its owner while the token lives."""
+        token = self._tokens.valid(token_id) if self._tokens is not None else None
+        if token is None:
+            raise InvalidCredentials(self._mechanism)
+        owner = token.owner.partition(":")[2]
+        return Answer(final, user=owner, expires_ms=token.expires_ms, by_token=True)

@@ -1,9 +1,10 @@
 """What a connection keeps of its login, as bytes beside its principal (docs/decisions/logins.md).
 
-    mechanism NUL mechanism before NUL monotonic time of the last re-authentication NUL exchange
+    mechanism NUL mechanism before NUL time of the last re-authentication NUL token NUL exchange
 
-The second is empty but during a re-authentication; the third is 0 before the first one; the fourth
-is what the mechanism needs at the next token, and empty after the login. Before SaslHandshake there
+The second is empty but during a re-authentication; the third is monotonic, and 0 before the first
+one; the fourth is 1 when the client has logged in with a delegation token, else 0; the fifth is
+what the mechanism needs at the next token, and empty after the login. Before SaslHandshake there
 are no bytes. Next: logins.py.
 """
 
@@ -18,19 +19,20 @@ class Session(NamedTuple):
     mechanism: str
     before: str = ""
     again_ns: int = 0
+    by_token: bool = False
     exchange: bytes = b""
 
     def __repr__(self) -> str:
         return f"<Session {self.mechanism}>"
 
     def encode(self) -> bytes:
-        head = f"{self.mechanism}\0{self.before}\0{self.again_ns}\0"
+        head = f"{self.mechanism}\0{self.before}\0{self.again_ns}\0{self.by_token:d}\0"
         return head.encode() + self.exchange
 
     @classmethod
     def decode(cls, data: bytes) -> Session:
-        mechanism, before, again_ns, exchange = data.split(b"\0", 3)
-        return cls(mechanism.decode(), before.decode(), int(again_ns), exchange)
+        mechanism, before, again_ns, by_token, exchange = data.split(b"\0", 4)
+        return cls(mechanism.decode(), before.decode(), int(again_ns), by_token == b"1", exchange)
 
     @property
     def is_again(self) -> bool:

@@ -29,11 +29,13 @@ from barnabas.wire.api_keys import api_keys
 
 if TYPE_CHECKING:
     from barnabas.cext.network.tls import TlsContext
+    from barnabas.controller.delegation_tokens import DelegationTokenChanges
     from barnabas.security.certificates import Certificates
     from barnabas.security.logins import Logins
     from barnabas.tls.listener_tls import ListenersTls
 
 FILES_LOOK_MS = 1000
+TOKEN_KEY, FORMER_TOKEN_KEY = "delegation.token.secret.key", "delegation.token.master.key"
 VERIFICATION = "transaction.partition.verification.enable"
 
 
@@ -59,6 +61,7 @@ class Bound(NamedTuple):
     apis: Mapping[int, Api]  # by API key
     reactor: Reactor
     logins: Callable[[], Logins]  # made when the first listener asks for a login
+    tokens: Callable[[], DelegationTokenChanges | None]  # None without a secret key
     tls: Callable[[], ListenersTls]  # made when the first listener uses TLS
     certificates: Callable[[], Certificates]  # made when the first listener is an SSL listener
 
@@ -76,7 +79,8 @@ def bind_listeners(before: Loaded) -> Bound:
     native = _native_handlers(before, sessions, apis)
     reactor = _new_reactor(before, native)
     settings = NetworkSettings(reactor, dynamic)
-    logins = _logins(before)
+    tokens = _tokens(before)
+    logins = _logins(before, tokens)
     dynamic.on_change.append(settings.changed)
     start.clock.on_move.append(reactor.look_at_timers)
     start.undo.callback(start.clock.on_move.clear)
@@ -91,7 +95,7 @@ def bind_listeners(before: Loaded) -> Bound:
     opened.membership.begin()
     opened.reader.refresh_brokers()
     opened.reader.refresh_controller()
-    bound = Bound(before, sessions, native, apis, reactor, logins, tls, certificates)
+    bound = Bound(before, sessions, native, apis, reactor, logins, tokens, tls, certificates)
     _follow_listeners(bound, settings)
     _follow_certificates(bound)
     return bound
@@ -135,7 +139,33 @@ def _new_reactor(loaded: Loaded, native: NativeHandlers) -> Reactor:
     return reactor
 
 
-def _logins(loaded: Loaded) -> Callable[[], Logins]:
+def _tokens(loaded: Loaded) -> Callable[[], DelegationTokenChanges | None]:
+    opened, start = loaded.before, loaded.before.before
+
+    @cache
+    def made() -> DelegationTokenChanges | None:
+        key = start.config[TOKEN_KEY] or start.config[FORMER_TOKEN_KEY]
+        if not key:
+            return None
+        from barnabas.controller.delegation_tokens import DelegationTokenChanges
+        from barnabas.security.delegation_tokens import DelegationTokens
+        from barnabas.security.strangers import login_secret
+
+        secret = cache(partial(login_secret, opened.tree))
+        tokens = DelegationTokens(opened.tree, str(key).encode(), secret, start.system.wall_ms)
+        return DelegationTokenChanges(
+            opened.tree,
+            tokens,
+            start.config.integer("delegation.token.max.lifetime.ms"),
+            start.config.integer("delegation.token.expiry.time.ms"),
+        )
+
+    return made
+
+
+def _logins(
+    loaded: Loaded, tokens: Callable[[], DelegationTokenChanges | None]
+) -> Callable[[], Logins]:
     opened, start = loaded.before, loaded.before.before
     config = start.config
 
@@ -146,7 +176,14 @@ def _logins(loaded: Loaded) -> Callable[[], Logins]:
         from barnabas.security.strangers import login_secret
 
         secret = partial(login_secret, opened.tree)
-        return Logins(config.values, lambda: opened.reader.state, secret, start.system)
+        changes = tokens()
+        return Logins(
+            config.values,
+            lambda: opened.reader.state,
+            secret,
+            start.system,
+            None if changes is None else changes.tokens,
+        )
 
     return made
 

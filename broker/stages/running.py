@@ -71,6 +71,13 @@ def run_tasks(before: Serving) -> Running:
         lambda: undo.has_begun,
     )
     background.add("scrub", scrub.run, scrub.period_ms, first_ms=SCRUB_FIRST_MS)
+    tokens = before.before.tokens()
+    if tokens is not None:
+        background.add(
+            "delegation-tokens",
+            tokens.remove_expired,
+            lambda: start.config.integer("delegation.token.expiry.check.interval.ms"),
+        )
     cleaner = LogCleaner(
         loaded.logs,
         opened.dynamic,

@@ -262,6 +262,7 @@ def _contexts(
         login,
         contexts.UserContext(cluster, _user_credentials(opened)),
         contexts.QuotaContext(cluster, _client_quotas(opened)),
+        contexts.TokenContext(node.tokens),
         contexts.VersionContext(api_versions, features),
         contexts.FeatureContext(features, coordinators.transactions),
         contexts.MetadataContext(

@@ -21,7 +21,6 @@ ASKED = {
     "quota.producer.default": "1000",
     "quota.consumer.default": "1000",
     "client.quota.callback.class": "org.example.Quota",
-    "delegation.token.secret.key": "x",
     "listener.name.internal.scram.connections.max.reauth.ms": "1000",
     "zookeeper.ssl.client.enable": "true",
 }

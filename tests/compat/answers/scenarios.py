@@ -211,6 +211,21 @@ def acls(asker: Asker) -> None:
         asker.ask(case, **{name: [row] * count})
 
 
+def delegation_tokens(asker: Asker) -> None:
+    """Of a client that has not logged in."""
+    if asker.key == 38:
+        row = {"principalType": "User", "principalName": "a"}
+        asker.ask("for itself", renewers=[], maxLifetimeMs=-1)
+        asker.ask("with a renewer", renewers=[row], maxLifetimeMs=1000)
+    elif asker.key == 39:
+        asker.ask("of no token", hmac="eA==", renewPeriodMs=-1)
+    elif asker.key == 40:
+        asker.ask("of no token", hmac="eA==", expiryTimePeriodMs=-1)
+    else:
+        asker.ask("all", owners=None)
+        asker.ask("none", owners=[])
+
+
 def alter_replica_log_dirs(asker: Asker) -> None:
     create_topic(asker.address, asker.topic)
     current = asker.call(35, 1, topics=None).results[0].logDir
@@ -624,6 +639,10 @@ SCENARIOS: dict[int, Callable[[Asker], None]] = {
     35: describe_log_dirs,
     36: sasl_authenticate,
     37: create_partitions,
+    38: delegation_tokens,
+    39: delegation_tokens,
+    40: delegation_tokens,
+    41: delegation_tokens,
     43: elect_leaders,
     44: incremental_alter_configs,
     45: alter_reassignments,

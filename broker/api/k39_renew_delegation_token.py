@@ -1,0 +1,26 @@
+"""RenewDelegationToken (39), versions 1-2: its owner or a renewer moves the expiry of a token.
+
+v2 flexible.
+"""
+
+from __future__ import annotations
+
+from barnabas.api.access import Access
+from barnabas.api.call import Call
+from barnabas.api.contexts import TokenContext
+from barnabas.api.token_requests import changes
+from barnabas.wire import Struct
+
+KEY = 39
+VERSIONS = (1, 2)
+CONTEXT = TokenContext
+ACCESS = Access(elsewhere="nothing: the HMAC names a token of the client, or one that it may renew")
+
+
+def handle(request: Struct, call: Call[TokenContext]) -> Struct:
+    hmac, period_ms = bytes(request.hmac), request.renewPeriodMs
+    return call.answer()(expiryTimestampMs=changes(call).renew(call.principal, hmac, period_ms))
+
+
+def refuse(_request: Struct, code: int, call: Call[TokenContext]) -> Struct:
+    return call.answer()(errorCode=code, expiryTimestampMs=-1)

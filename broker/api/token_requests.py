@@ -1,0 +1,42 @@
+"""What the four APIs of delegation tokens share: who may call them, principals in two fields."""
+
+from __future__ import annotations
+
+from barnabas.api.call import ANONYMOUS, Call
+from barnabas.api.contexts import TokenContext
+from barnabas.controller.delegation_tokens import DelegationTokenChanges
+from barnabas.errors import DelegationTokenAuthDisabled, DelegationTokenRequestNotAllowed
+from barnabas.security.session import Session
+
+USER = "User"
+
+
+def check_login(call: Call[TokenContext]) -> None:
+    """Raises DelegationTokenRequestNotAllowed for a client that has not logged in, or by a token:
+    no token may make tokens, or see one."""
+    session = call.pending.session
+    if call.principal == ANONYMOUS or (session and Session.decode(session).by_token):
+        raise DelegationTokenRequestNotAllowed
+
+
+def changes(call: Call[TokenContext]) -> DelegationTokenChanges:
+    """Raises DelegationTokenAuthDisabled where there is no secret key, and as check_login."""
+    check_login(call)
+    found = call.context.tokens()
+    if found is None:
+        raise DelegationTokenAuthDisabled
+    return found
+
+
+def requester_fields(call: Call[TokenContext], principal: str) -> dict[str, str]:
+    """Who asked for a token, which is not always its owner; from version 3 on."""
+    kind, name = parts_of(principal)
+    if call.version < 3:
+        return {}
+    return {"tokenRequesterPrincipalType": kind, "tokenRequesterPrincipalName": name}
+
+
+def parts_of(principal: str) -> tuple[str, str]:
+    """(type, name)"""
+    kind, _, name = principal.partition(":")
+    return kind, name
