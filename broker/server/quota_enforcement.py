@@ -13,6 +13,7 @@ the lowest of their limits: whoever invents client ids gains nothing.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -22,11 +23,23 @@ from barnabas.cext.network.reactor import Reactor
 from barnabas.cext.network.request_queue import PendingRequest
 from barnabas.config import BrokerConfig
 from barnabas.metadata.cluster_state import ClusterState
-from barnabas.quotas.entities import FETCH, MUTATIONS, PRODUCE, REQUEST, Entity, quotas_in
+from barnabas.metadata.znodes import DEFAULT_ENTITY
+from barnabas.quotas.entities import (
+    CONNECTIONS,
+    FETCH,
+    MUTATIONS,
+    PRODUCE,
+    REQUEST,
+    Entity,
+    addresses_of,
+    quotas_in,
+)
 from barnabas.quotas.limits import Limits, Tags
 from barnabas.quotas.mutations import TokenBucket, charge
 from barnabas.wire import response
 from barnabas.wire.api_keys import api_keys
+
+log = logging.getLogger("barnabas.quotas")
 
 SENSORS_MAX = 10_000
 SENSOR_IDLE_MS = 3_600_000
@@ -95,6 +108,22 @@ class QuotaEnforcement:
         self._quotas = Quotas(self._generation if is_metered else 0, limits)
         self._throttle_from = self._throttle_from or _throttle_from()
         self._reactor.set_quotas(self._quotas.generation, self._throttle_from)
+        self._limit_addresses({e.ip: v[CONNECTIONS] for e, v in found.items() if e.ip is not None})
+
+    def _limit_addresses(self, rates: dict[str, float]) -> None:
+        """Sets the rates of new connections by host."""
+        default = {"default": int(rates[DEFAULT_ENTITY])} if DEFAULT_ENTITY in rates else {}
+        found: dict[bytes, int] = {}
+        for host, rate in rates.items():
+            if host == DEFAULT_ENTITY:
+                continue
+            addresses = addresses_of(host)
+            if not addresses:
+                log.warning(
+                    "the quota of address %.200s has no effect: the host has no address", host
+                )
+            found |= dict.fromkeys(addresses, int(rate))
+        self._reactor.set_address_rates(found, **default)
 
     def meter(self, pending: PendingRequest) -> None:
         """Gives the connection of a request the sensors of its client."""

@@ -25,6 +25,8 @@ EXPLANATIONS = {
     "plaintext-client": "a client without TLS on a TLS listener; set security.protocol=SSL in the"
     " client",
     "handshake-timeout": "the TLS handshake was not over in time (request.receive.timeout.ms)",
+    "connection-rate-per-ip": "its address opens more connections a second than its"
+    " connection_creation_rate allows; closes after {detail} ms",
     "too-many-handshakes": "the oldest of too many TLS handshakes in progress (max.tls.handshakes)",
     "tls-client": "a TLS client on a PLAINTEXT listener; set security.protocol=PLAINTEXT in the"
     " client",

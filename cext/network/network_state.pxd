@@ -24,6 +24,8 @@ cdef enum:
     EVENTS_MAX = 1024           # protocol errors that wait for Python's logger
     EVENT_PEERS_MAX = 1024      # peers remembered for "one line a second"
     ADDRESS_BUCKETS = 1024
+    ADDRESS_PACES_MAX = 65536   # addresses whose rate of connections is remembered
+    DELAYED_CLOSES_MAX = 1024   # connections that wait for their close
     API_KEYS_MAX = 128          # API keys that fit into Network.gate and Network.routes
     LARGE_BUFFER_BYTES = 1048576    # request buffers above this leave a reserve for smaller ones
 
@@ -66,6 +68,7 @@ cdef enum:                      # why a connection was refused or closed
     WHY_FILE                    # a slice could not be read, or its file was cut
     WHY_MEMORY
     WHY_MAX_CONNECTIONS_PER_IP
+    WHY_ADDRESS_RATE            # too many a second from its address
     WHY_ACCEPT_FAILED           # out of descriptors: the listeners rest for a moment
     WHY_STOP
     WHY_COUNT
@@ -295,6 +298,15 @@ cdef struct AddressLimit:       # max.connections.per.ip.overrides
     uint8_t address[16]
     int64_t most
 
+cdef struct AddressPace:        # the acceptor's
+    uint8_t address[16]
+    int64_t paid_ns             # as Network.rate_due_ns, for the connections of the address
+    AddressPace* next
+
+cdef struct DelayedClose:
+    int fd
+    int64_t close_ns
+
 cdef enum:                      # Listener.removed
     LISTENER_OPEN
     LISTENER_REMOVED            # the acceptor is to close it
@@ -359,6 +371,16 @@ cdef struct Network:
     AddressCount* addresses[ADDRESS_BUCKETS]
     AddressLimit* address_limits            # under addresses_lock
     int64_t address_limit_count
+    AddressLimit* address_rates             # under addresses_lock: connections a second
+    int64_t address_rate_count
+    int64_t address_rate_default            # of the others
+    int64_t has_address_rates               # atomic
+    AddressPace* paces[ADDRESS_BUCKETS]     # the acceptor's
+    int64_t pace_count
+    int64_t paces_swept_ns
+    DelayedClose delayed[DELAYED_CLOSES_MAX]    # the acceptor's, a ring
+    int64_t delayed_first
+    int64_t delayed_count
     Waker waker
 
 cdef Network* network_new(System* system) noexcept nogil
@@ -404,5 +426,6 @@ cdef bint ring_take(Network* network, NetEvent* out) noexcept nogil
 # False when the address has `most` connections already, or as many as its own limit says.
 cdef bint address_enter(Network* network, const net_peer* peer, int64_t most) noexcept nogil
 cdef void address_leave(Network* network, const net_peer* peer) noexcept nogil
+cdef uint64_t address_hash(const uint8_t* address) noexcept nogil
 # The entry of a peer that entered; it stays where it is until the peer's last connection leaves.
 cdef AddressCount* address_find(Network* network, const net_peer* peer) noexcept nogil

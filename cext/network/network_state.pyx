@@ -58,6 +58,7 @@ cdef Network* network_new(System* system) noexcept nogil:
 
 
 cdef void network_free(Network* n) noexcept nogil:
+    cdef AddressPace* pace
     """The caller ensures that no thread runs any more, and that no native handler wakes one."""
     cdef int i
     cdef AddressCount* a
@@ -76,6 +77,10 @@ cdef void network_free(Network* n) noexcept nogil:
             a = n.addresses[i]
             n.addresses[i] = a.next
             free(a)
+        while n.paces[i] != NULL:
+            pace = n.paces[i]
+            n.paces[i] = pace.next
+            free(pace)
     if n.acceptor_epoll_fd >= 0:
         close(n.acceptor_epoll_fd)
     if n.acceptor_event_fd >= 0:
@@ -88,6 +93,7 @@ cdef void network_free(Network* n) noexcept nogil:
     pthread_mutex_destroy(&n.accept_lock)
     pthread_mutex_destroy(&n.budget_lock)
     free(n.address_limits)
+    free(n.address_rates)
     free(n.ring.events)
     free(n.ring.peers)
     free(n.flexible_from)
@@ -514,7 +520,7 @@ cdef void slot_came_free(Network* n) noexcept nogil:
 
 # ------------------------------------------------------------------ events for Python's logger
 
-cdef uint64_t _address_hash(const uint8_t* address) noexcept nogil:
+cdef uint64_t address_hash(const uint8_t* address) noexcept nogil:
     cdef uint64_t a
     cdef uint64_t b
     memcpy(&a, address, 8)
@@ -529,7 +535,7 @@ cdef void ring_note(Network* n, int why, int32_t listener_index, const net_peer*
     cdef EventPeer* known
     cdef NetEvent* e
     net_address(peer, address)
-    known = &n.ring.peers[_address_hash(address) % EVENT_PEERS_MAX]
+    known = &n.ring.peers[address_hash(address) % EVENT_PEERS_MAX]
     pthread_mutex_lock(&n.ring.lock)
     if memcmp(known.address, address, 16) == 0 and now_ns < known.until_ns:
         known.suppressed += 1
@@ -572,7 +578,7 @@ cdef bint address_enter(Network* n, const net_peer* peer, int64_t most) noexcept
     cdef bint allowed
     cdef int64_t i
     net_address(peer, address)
-    bucket = &n.addresses[_address_hash(address) % ADDRESS_BUCKETS]
+    bucket = &n.addresses[address_hash(address) % ADDRESS_BUCKETS]
     pthread_mutex_lock(&n.addresses_lock)
     for i in range(n.address_limit_count):
         if memcmp(n.address_limits[i].address, address, 16) == 0:
@@ -600,7 +606,7 @@ cdef void address_leave(Network* n, const net_peer* peer) noexcept nogil:
     cdef AddressCount* a
     cdef AddressCount** link
     net_address(peer, address)
-    link = &n.addresses[_address_hash(address) % ADDRESS_BUCKETS]
+    link = &n.addresses[address_hash(address) % ADDRESS_BUCKETS]
     pthread_mutex_lock(&n.addresses_lock)
     while link[0] != NULL and memcmp(link[0].address, address, 16) != 0:
         link = &link[0].next
@@ -618,7 +624,7 @@ cdef AddressCount* address_find(Network* n, const net_peer* peer) noexcept nogil
     cdef AddressCount* a
     net_address(peer, address)
     pthread_mutex_lock(&n.addresses_lock)
-    a = n.addresses[_address_hash(address) % ADDRESS_BUCKETS]
+    a = n.addresses[address_hash(address) % ADDRESS_BUCKETS]
     while a != NULL and memcmp(a.address, address, 16) != 0:
         a = a.next
     pthread_mutex_unlock(&n.addresses_lock)

@@ -65,7 +65,7 @@ cdef list REASONS = [
     "plaintext-client", "tls", "handshake-timeout", "too-many-handshakes", "bad-header",
     "malformed-request", "no-login", "login-expired", "handler", "idle", "receive-timeout",
     "send-timeout", "slow-request", "file", "memory",
-    "max-connections-per-ip", "accept-failed", "stop",
+    "max-connections-per-ip", "connection-rate-per-ip", "accept-failed", "stop",
 ]
 
 NetworkEvent = namedtuple("NetworkEvent", "reason listener host port detail suppressed")
@@ -437,26 +437,29 @@ cdef class Reactor:
     def set_address_limits(self, limits not None) -> None:
         """Sets max.connections.per.ip.overrides: 16 bytes of an address -> its limit of
         connections."""
-        cdef AddressLimit* made = <AddressLimit*>calloc(len(limits) + 1, sizeof(AddressLimit))
+        cdef AddressLimit* made = _address_limits(limits)
         cdef AddressLimit* old
-        cdef int64_t i = 0
-        cdef bytes raw
-        if made == NULL:
-            raise MemoryError("no memory for the limits of addresses")
-        for address, most in limits.items():
-            raw = bytes(address)
-            if len(raw) != 16:
-                free(made)
-                raise ValueError(f"an address has 16 bytes, not {len(raw)}")
-            memcpy(made[i].address, <const char*>raw, 16)
-            made[i].most = most
-            i += 1
         pthread_mutex_lock(&self._network.addresses_lock)
         old = self._network.address_limits
         self._network.address_limits = made
-        self._network.address_limit_count = i
+        self._network.address_limit_count = len(limits)
         pthread_mutex_unlock(&self._network.addresses_lock)
         free(old)
+
+    def set_address_rates(self, rates not None, int64_t default=LISTENER_LIMIT_NONE) -> None:
+        """Sets how many new connections a second an address may open: 16 bytes of an address -> its
+        rate; `default` of the others. Without a rate an address has no limit."""
+        cdef AddressLimit* made = _address_limits(rates)
+        cdef AddressLimit* old
+        pthread_mutex_lock(&self._network.addresses_lock)
+        old = self._network.address_rates
+        self._network.address_rates = made
+        self._network.address_rate_count = len(rates)
+        self._network.address_rate_default = default
+        pthread_mutex_unlock(&self._network.addresses_lock)
+        free(old)
+        atomic_store_i64(
+            &self._network.has_address_rates, len(rates) > 0 or default < LISTENER_LIMIT_NONE)
 
     def resize(self, int network_threads) -> None:
         """Changes the number of network threads. New threads begin at once. A thread too many takes
@@ -746,6 +749,24 @@ cdef class Reactor:
             "run_ns": run_ns,
             "idle_ratio": min(1.0, idle_ns / run_ns) if run_ns > 0 else 1.0,
         }
+
+
+cdef AddressLimit* _address_limits(limits) except NULL:
+    """Returns the limits by address as an array, which the caller frees."""
+    cdef AddressLimit* made = <AddressLimit*>calloc(len(limits) + 1, sizeof(AddressLimit))
+    cdef int64_t i = 0
+    cdef bytes raw
+    if made == NULL:
+        raise MemoryError("no memory for the limits of addresses")
+    for address, most in limits.items():
+        raw = bytes(address)
+        if len(raw) != 16:
+            free(made)
+            raise ValueError(f"an address has 16 bytes, not {len(raw)}")
+        memcpy(made[i].address, <const char*>raw, 16)
+        made[i].most = most
+        i += 1
+    return made
 
 
 def _listening_socket(host: str, port: int, backlog: int, receive_buffer_bytes: int):
