@@ -385,6 +385,19 @@ class Registry:
         found = self._first("choose_log_directory", arguments, checked)
         return None if found is None else str(found)
 
+    def client_quota(self, quota: str, user: str, client_id: str) -> float | None:
+        """Returns the first answer that is a number; None when no plugin returns one."""
+
+        def checked(answer: Any) -> float | None:
+            if answer is None:
+                return None
+            if isinstance(answer, bool) or not isinstance(answer, int | float) or not answer > 0:
+                raise BadAnswer(f"it answered {str(answer)[:200]!r}, which is no number above 0")
+            return float(answer)
+
+        arguments = {"quota": quota, "user": user, "client_id": client_id}
+        return self._first("client_quota", arguments, checked)
+
     def assign_partitions(
         self, assignor: str, group: GroupView
     ) -> Mapping[str, Mapping[bytes, Collection[int]]]:

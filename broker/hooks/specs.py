@@ -201,6 +201,23 @@ class Specs(ClientSpecs):
         """
         raise NotImplementedError
 
+    @hook(budget_ms=100)
+    def client_quota(self, quota: str, user: str, client_id: str) -> float | None:
+        """Returns the quota of a client, in place of those of the metadata tree.
+
+        When: the first request of a connection arrives, or of another client id, and the next one
+        after quotas or plugins have changed. That request waits; others do not. For
+        controller_mutation_rate: each request that creates or deletes partitions.
+        `quota`: producer_byte_rate or consumer_byte_rate (bytes a second), request_percentage
+        (percent of a thread), or controller_mutation_rate (partitions a second). `user`: the
+        principal's name, ANONYMOUS without a login. `client_id`: "" when the client has none.
+        Returns: a number above 0, which all connections of this user with this client id share;
+        math.inf for no limit; None to leave it to the next plugin. The first number counts. When no
+        plugin returns one, the quotas of the metadata tree count.
+        When it fails: the same as None.
+        """
+        raise NotImplementedError
+
     @hook(budget_ms=2000)
     def assign_partitions(
         self, assignor: str, group: GroupView

@@ -92,6 +92,7 @@ class Plugins:
         self._teller: threading.Thread | None = None
         self._services: Callable[[], Services] | None = None  # None until clients are served
         self._stopped = False
+        self.on_reload: list[Callable[[], object]] = []
         config.on_change.append(self._changed)
         config.checks.append(self._check)
         config.topic_checks.append(self.problems_of_topic)
@@ -232,6 +233,8 @@ class Plugins:
         if _are_ours(names) and not self._stopped:
             self.registry.reload(self._names())
             self._begin_named_by_topics()
+            for listener in self.on_reload:
+                listener()
 
     def _begin_named_by_topics(self) -> None:
         """Starts built-in plugins that `plugins` does not list as soon as a topic names them: one
@@ -331,6 +334,17 @@ class Plugins:
             system = os.statvfs(path)
             rows.append(DirectoryView(path, count, system.f_bavail * system.f_frsize))
         return registry.choose_log_directory(topic, partition, rows)
+
+    @property
+    def limit_clients(self) -> bool:
+        """Whether a plugin has the hook client_quota."""
+        return self._registry is not None and self._registry.implements("client_quota")
+
+    def client_quota(self, quota: str, user: str, client_id: str) -> float | None:
+        """Asks the plugins for the quota of a client; None when none of them has one."""
+        if self._registry is None or not self._registry.implements("client_quota"):
+            return None
+        return self._registry.client_quota(quota, user, client_id)
 
     def check_topic(
         self, name: str, partition_count: int, replication_factor: int, configs: Mapping[str, str]

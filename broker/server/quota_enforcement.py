@@ -14,6 +14,7 @@ the lowest of their limits: whoever invents client ids gains nothing.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -36,6 +37,7 @@ from barnabas.quotas.entities import (
 )
 from barnabas.quotas.limits import Limits, Tags
 from barnabas.quotas.mutations import TokenBucket, charge
+from barnabas.server.plugins import Plugins
 from barnabas.wire import response
 from barnabas.wire.api_keys import api_keys
 
@@ -75,12 +77,17 @@ class QuotaEnforcement:
     """One per node."""
 
     def __init__(
-        self, reactor: Reactor, config: BrokerConfig, monotonic_ns: Callable[[], int]
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        monotonic_ns: Callable[[], int],
+        plugins: Plugins,
     ) -> None:
         self._reactor = reactor
         self._samples = config.integer("quota.window.num")
         self._window_ms = config.integer("quota.window.size.seconds") * 1000
         self._monotonic_ns = monotonic_ns
+        self._plugins = plugins
         self._quotas = Quotas(0, {})
         self._known: dict[Entity, dict[str, float]] = {}
         self._generation = 0
@@ -96,15 +103,19 @@ class QuotaEnforcement:
     def apply(self, state: ClusterState) -> None:
         """Puts the quotas of a state in force. Call this with each new state."""
         found = dict(quotas_in(state.configs))
-        if found == self._known:
-            return
-        self._known = found
+        if found != self._known:
+            self._known = found
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Makes each client's quotas be found again: quotas or plugins have changed."""
+        found = self._known
         limits = {
             key: Limits({entity: values[key] for entity, values in found.items() if key in values})
             for key in (*ON_NETWORK_THREADS, MUTATIONS)
         }
         self._generation += 1
-        is_metered = any(limits[key] for key in ON_NETWORK_THREADS)
+        is_metered = self._plugins.limit_clients or any(limits[k] for k in ON_NETWORK_THREADS)
         self._quotas = Quotas(self._generation if is_metered else 0, limits)
         self._throttle_from = self._throttle_from or _throttle_from()
         self._reactor.set_quotas(self._quotas.generation, self._throttle_from)
@@ -129,21 +140,22 @@ class QuotaEnforcement:
         """Gives the connection of a request the sensors of its client."""
         quotas = self._quotas
         user, client_id = _client_of(pending)
+        found = [self._limit(quotas, key, user, client_id) for key in ON_NETWORK_THREADS]
         with self._lock:
-            sensors = [self._sensor(quotas, key, user, client_id) for key in ON_NETWORK_THREADS]
+            sensors = [
+                None if limit is None else self._sensor(key, *limit)
+                for key, limit in zip(ON_NETWORK_THREADS, found, strict=True)
+            ]
             bind(pending, quotas.generation, sensors)
 
     def charge(self, pending: PendingRequest, is_strict: bool, count: int) -> None:
         """Counts so many created or deleted partitions against the quota of the request's client.
         `is_strict`: raises ThrottlingQuotaExceeded while the quota is exceeded; otherwise the
         client waits after the answer."""
-        limits = self._quotas.limits.get(MUTATIONS)
-        if not limits:
+        found = self._limit(self._quotas, MUTATIONS, *_client_of(pending))
+        if found is None or found[1] is None or found[1] == math.inf:
             return
-        tags = limits.tags(*_client_of(pending))
-        limit = limits.limit(tags)
-        if limit is None:
-            return
+        tags, limit = found
         now_ms = self._monotonic_ns() // 1_000_000
         with self._lock:
             charge(self._bucket(tags, limit, now_ms), count, now_ms, is_strict, pending.throttle)
@@ -159,12 +171,20 @@ class QuotaEnforcement:
         bucket.limit = limit if tags != SHARED else min(limit, bucket.limit)
         return bucket
 
-    def _sensor(self, quotas: Quotas, key: str, user: str, client_id: str) -> Sensor | None:
-        limits = quotas.limits[key]
+    def _limit(
+        self, quotas: Quotas, key: str, user: str, client_id: str
+    ) -> tuple[Tags, float | None] | None:
+        """The tags and the limit of a client; None when there are no quotas of this key."""
+        own = self._plugins.client_quota(key, user, client_id)
+        if own is not None:
+            return Tags(user, client_id), own
+        limits = quotas.limits.get(key)
         if not limits:
             return None
         tags = limits.tags(user, client_id)
-        limit = limits.limit(tags)
+        return tags, limits.limit(tags)
+
+    def _sensor(self, key: str, tags: Tags, limit: float | None) -> Sensor:
         sensor = self._sensors.get((key, tags))
         if sensor is None:
             if len(self._sensors) >= SENSORS_MAX:

@@ -102,6 +102,8 @@ def serve(before: Bound) -> Serving:
     quotas = QuotasInForce(before)
     loaded.replicas.on_applied.append(quotas.apply)
     quotas.apply(opened.reader.state)
+    plugins.on_reload.append(quotas.plugins_changed)
+    quotas.plugins_changed()
     handlers = _request_handlers(before, administration, coordinators, errors, bad_requests, quotas)
     plugins.serving(lambda: _plugin_services(loaded, administration, coordinators))
     undo.callback(native.fetch.stop)
@@ -368,14 +370,24 @@ class QuotasInForce:
 
     def apply(self, state: ClusterState) -> None:
         if self._made is None and any(path.startswith(QUOTA_PATHS) for path in state.configs):
-            from barnabas.server.quota_enforcement import QuotaEnforcement
-
-            start = self._node.before.before.before
-            self._made = QuotaEnforcement(
-                self._node.reactor, start.config, start.system.monotonic_ns
-            )
+            self._make()
         if self._made is not None:
             self._made.apply(state)
+
+    def plugins_changed(self) -> None:
+        if self._made is None and self._node.before.plugins.limit_clients:
+            self._make()
+        elif self._made is not None:
+            self._made.refresh()
+
+    def _make(self) -> None:
+        from barnabas.server.quota_enforcement import QuotaEnforcement
+
+        loaded, start = self._node.before, self._node.before.before.before
+        self._made = QuotaEnforcement(
+            self._node.reactor, start.config, start.system.monotonic_ns, loaded.plugins
+        )
+        self._made.refresh()
 
     def meter(self, pending: PendingRequest) -> None:
         if self._made is not None:

@@ -38,6 +38,7 @@ def registered(broker, hook, answer, name="probe"):
         "place_partitions": "brokers, partition_count, replication_factor, first",
         "choose_log_directory": "topic, partition, directories",
         "check_new_topic": "topic",
+        "client_quota": "quota, user, client_id",
         "check_config_change": "change",
         "report_metrics": "figures, now_ms",
         "partition_led": "topic, partition, leader_epoch",
