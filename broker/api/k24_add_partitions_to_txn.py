@@ -1,9 +1,9 @@
 """AddPartitionsToTxn (24), versions 0-5: partitions that a transaction is about to write to.
 
 Native code has the rules and answers the plain requests of versions 0 to 3
-(cext/coordinator/transactions.pyx). This handler parses the others, which brokers send, or which
-name many or unknown partitions, and asks the same table. All partitions of a transaction are added,
-or none: where one does not exist, the others get OPERATION_NOT_ATTEMPTED. Brokers ask with
+(cext/coordinator/transaction_handler.pyx). This handler parses the others, which brokers send, or
+which name many or unknown partitions, and asks the same table. All partitions of a transaction are
+added, or none: where one does not exist, the others get OPERATION_NOT_ATTEMPTED. Brokers ask with
 `verifyOnly` whether partitions belong to a transaction.
 
 v2 PRODUCER_FENCED is known; v3 flexible; v4 several transactions in one request, each answered for
@@ -114,7 +114,7 @@ def _one(
 
     try:
         if asked.verify:
-            settle(call.context.transactions.ids.has(asked.name, *asked.producer, rows))
+            settle(call.context.transactions.steps.has(asked.name, *asked.producer, rows))
         else:
             call.context.transactions.add_partitions(
                 asked.name,

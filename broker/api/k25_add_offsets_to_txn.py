@@ -1,8 +1,8 @@
 """AddOffsetsToTxn (25), versions 0-4: a transaction is about to commit offsets of a group.
 
 The group's partition of __consumer_offsets becomes part of the transaction. Native code answers
-(cext/coordinator/transactions.pyx); this handler takes requests that come before the topic exists,
-or whose group another broker coordinates, and asks the same table.
+(cext/coordinator/transaction_handler.pyx); this handler takes requests that come before the topic
+exists, and asks the same table.
 
 v2 PRODUCER_FENCED is known; v3 flexible; v4 TRANSACTION_ABORTABLE.
 """

@@ -1,5 +1,5 @@
 """EndTxn (26): native handlers answer versions 0-5 on the network threads (next:
-cext/coordinator/transactions.pyx).
+cext/coordinator/transaction_handler.pyx).
 
 It commits or aborts a transaction, and is answered when that is decided. Markers follow the answer:
 a reader of committed records sees the transaction when they are written, and the next request of

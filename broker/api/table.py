@@ -37,7 +37,6 @@ from barnabas.api import (
     k20_delete_topics,
     k22_init_producer_id,
     k26_end_txn,
-    k32_describe_configs,
     k60_describe_cluster,
     k68_consumer_group_heartbeat,
 )
@@ -78,7 +77,6 @@ MODULES: tuple[ModuleType, ...] = (
     k20_delete_topics,
     k22_init_producer_id,
     k26_end_txn,
-    k32_describe_configs,
     k60_describe_cluster,
     k68_consumer_group_heartbeat,
 )
@@ -100,6 +98,7 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     29: ("k29_describe_acls", (0, 3), MetadataContext),
     30: ("k30_create_acls", (0, 3), MetadataContext),
     31: ("k31_delete_acls", (0, 3), MetadataContext),
+    32: ("k32_describe_configs", (0, 4), ConfigContext),
     33: ("k33_alter_configs", (0, 2), ConfigContext),
     34: ("k34_alter_replica_log_dirs", (0, 2), PartitionContext),
     35: ("k35_describe_log_dirs", (0, 5), PartitionContext),

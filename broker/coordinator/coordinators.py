@@ -15,7 +15,9 @@ from barnabas.cext.coordinator.group_table import GroupTable
 from barnabas.cext.coordinator.offset_commit import OffsetCommitHandler
 from barnabas.cext.coordinator.partition_states import PartitionStates
 from barnabas.cext.coordinator.settled_ids import SettledIds
-from barnabas.cext.coordinator.transactions import TransactionHandler
+from barnabas.cext.coordinator.transaction_handler import TransactionHandler
+from barnabas.cext.coordinator.transaction_steps import TransactionSteps
+from barnabas.cext.coordinator.transactional_ids import TransactionalIds
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.config import BrokerConfig, DynamicConfig
@@ -53,6 +55,7 @@ class CoordinatorHandlers(NamedTuple):
     """The native handlers of coordinators' requests, and what Python shares with them."""
 
     transactions: TransactionHandler
+    steps: TransactionSteps
     groups: GroupTable
     group_partitions: PartitionStates
     transaction_partitions: PartitionStates
@@ -69,17 +72,14 @@ def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> Coordin
     ended, groups = EndedTransactions(), GroupTable()
     settled = SettledIds()
     group_partitions, transaction_partitions = PartitionStates(), PartitionStates()
-    transactions = TransactionHandler(
-        table,
-        TRANSACTION_STATE,
+    steps = TransactionSteps(
+        TransactionalIds(table, TRANSACTION_STATE, settled, states=transaction_partitions),
         CONSUMER_OFFSETS,
         ended,
-        settled,
-        states=transaction_partitions,
-        offsets_states=group_partitions,
-        timeout_ms=config.integer("offsets.commit.timeout.ms"),
         retry_max_ms=config.integer("add.partitions.to.txn.retry.backoff.max.ms"),
     )
+    timeout_ms = config.integer("offsets.commit.timeout.ms")
+    transactions = TransactionHandler(steps, group_partitions, timeout_ms=timeout_ms)
     commits = OffsetCommitHandler(
         table,
         CONSUMER_OFFSETS,
@@ -87,11 +87,11 @@ def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> Coordin
         ended,
         groups,
         metadata_bytes_max=config.integer("offset.metadata.max.bytes"),
-        timeout_ms=config.integer("offsets.commit.timeout.ms"),
-        transactions=transactions,
+        timeout_ms=timeout_ms,
+        transactions=steps,
     )
     return CoordinatorHandlers(
-        transactions, groups, group_partitions, transaction_partitions, commits, settled
+        transactions, steps, groups, group_partitions, transaction_partitions, commits, settled
     )
 
 
@@ -146,7 +146,7 @@ class Coordinators:
             write_markers=self.markers.write,
             version_level=lambda: given.features.level("transaction.version"),
             settings=TransactionSettings.of(given.config.integer),
-            ids=native.transactions,
+            steps=native.steps,
         )
         self.transaction_log.attach(self.transactions)
         self.transaction_administration = TransactionAdministration(

@@ -107,7 +107,7 @@ def _native_handlers(
     opened, start = loaded.before, loaded.before.before
     config, dynamic = start.config, opened.dynamic
     coordinators = coordinator_handlers(config, loaded.table)
-    produce = ProduceHandler(loaded.table, coordinators.transactions)
+    produce = ProduceHandler(loaded.table, coordinators.steps)
     produce.verifies = dynamic.boolean(VERIFICATION)
 
     def verification_changed(names: frozenset[str]) -> None:

@@ -5,7 +5,7 @@ from barnabas.cext.coordinator.group_table import GroupTable
 from barnabas.cext.coordinator.partition_states import PartitionStates
 from barnabas.cext.network.handler import NativeHandler
 from barnabas.cext.partition.partitions import PartitionTable
-from barnabas.cext.coordinator.transactions import TransactionHandler
+from barnabas.cext.coordinator.transaction_steps import TransactionSteps
 
 @final
 class OffsetCommitHandler(NativeHandler):
@@ -19,7 +19,7 @@ class OffsetCommitHandler(NativeHandler):
         *,
         metadata_bytes_max: int,
         timeout_ms: int,
-        transactions: TransactionHandler | None = None,
+        transactions: TransactionSteps | None = None,
     ) -> None: ...
     @property
     def waiting(self) -> int: ...

@@ -22,7 +22,7 @@ whatever the coordinator says; then the state of the group's partition, the tran
 Offsets of a transaction (TxnOffsetCommit) are a transactional batch, appended as one of a client:
 the log takes it, under its lock, when the producer's transaction is open there or expected
 (log_transactions.pyx), so that a marker comes after it. When the log knows no such transaction, the
-table of transactional ids is asked (transactions.pyx); from version 5 on it adds the partition. The
+table of transactional ids is asked (transaction_steps.pyx); from version 5 on it adds the partition. The
 request waits while its transactional id is busy.
 
 Durability: a commit is answered when the high watermark has passed its record; with log.durability
@@ -80,10 +80,10 @@ from barnabas.cext.coordinator.offset_commit_request cimport (
 from barnabas.cext.coordinator.partition_states cimport (
     PartitionState, PartitionStates, states_error, states_partition_of,
 )
-from barnabas.cext.coordinator.transactions cimport (
-    Asked, asked_begin, AskedRow, transaction_adds, transaction_has, TRANSACTION_WAITS,
-    TransactionCore, TransactionHandler,
+from barnabas.cext.coordinator.transaction_steps cimport (
+    Asked, asked_begin, AskedRow, Steps, transaction_adds, transaction_has, TransactionSteps,
 )
+from barnabas.cext.coordinator.transactional_ids cimport STEP_SETTLES
 from barnabas.cext.log.log cimport Appended, log_append_verified
 from barnabas.cext.log.log_transactions cimport (
     log_begin_verification, log_end_verification, log_knows_transaction,
@@ -127,7 +127,7 @@ cdef enum Outcome:                  # of a commit
 
 cdef struct Core:
     Table* table
-    TransactionCore* transactions
+    Steps* transactions
     Ended* ended
     Groups* groups
     PartitionState* states
@@ -452,7 +452,7 @@ cdef int16_t _for_client(const Walk* w, int code) noexcept nogil:
 
 cdef int _ask(Core* core, Commit* c, Partition* p) noexcept nogil:
     """Asks the table of transactional ids about the group's partition. Returns 0, Kafka's error
-    code, or TRANSACTION_WAITS: c.joining waits for the id."""
+    code, or STEP_SETTLES: c.joining waits for the id."""
     cdef Asked asked
     cdef AskedRow row
     cdef int16_t own = ERROR_NONE
@@ -512,7 +512,7 @@ cdef int _joins(Core* core, Commit* c, Partition** joined) noexcept nogil:
         return APPENDED
     log_end_verification(p.log, c.verification)
     c.verification = UNVERIFIED
-    if code == TRANSACTION_WAITS:
+    if code == STEP_SETTLES:
         _await_id(core, c)
         return HELD
     c.code = _for_client(&c.w, code)
@@ -721,12 +721,12 @@ cdef class OffsetCommitHandler(NativeHandler):
     cdef EndedTransactions ended
     cdef GroupTable groups
     cdef PartitionStates states
-    cdef TransactionHandler transactions
+    cdef TransactionSteps transactions
 
     def __cinit__(
         self, table, str topic not None, PartitionStates states not None,
         EndedTransactions ended not None, GroupTable groups not None, *, int metadata_bytes_max,
-        int64_t timeout_ms, TransactionHandler transactions=None,
+        int64_t timeout_ms, TransactionSteps transactions=None,
     ):
         self.topic = topic.encode()
         self.core = <Core*>calloc(1, sizeof(Core))
@@ -737,7 +737,7 @@ cdef class OffsetCommitHandler(NativeHandler):
         self.ended, self.core.ended = ended, &ended.ended
         self.groups, self.core.groups = groups, groups.groups
         self.transactions = transactions
-        self.core.transactions = NULL if transactions is None else transactions.core
+        self.core.transactions = NULL if transactions is None else &transactions.steps
         self.core.topic = <const uint8_t*><const char*>self.topic
         self.core.topic_bytes = <int32_t>len(self.topic)
         self.core.metadata_bytes_max = metadata_bytes_max

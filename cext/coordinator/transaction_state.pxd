@@ -69,6 +69,17 @@ cdef Txn* txn_new(const uint8_t* key, int32_t key_bytes) noexcept nogil
 cdef void txn_free(Txn* txn) noexcept nogil
 cdef const uint8_t* txn_key(const Txn* txn) noexcept nogil
 
+cdef inline bint txn_is_prepared(const Txn* txn) noexcept nogil:
+    """Returns whether the end of the id is decided but not complete."""
+    return txn.state in (STATE_PREPARE_COMMIT, STATE_PREPARE_ABORT)
+
+cdef inline bint txn_is_pending(const Txn* txn) noexcept nogil:
+    """Returns whether a step is being written, by Python or by native code."""
+    return txn.token != 0 or txn.after != NULL
+
+cdef inline bint txn_is_busy(const Txn* txn) noexcept nogil:
+    return txn_is_pending(txn) or txn_is_prepared(txn)
+
 cdef void rows_free(TxnRows* rows) noexcept nogil
 cdef bint rows_copy(TxnRows* rows, const TxnRows* other) noexcept nogil
 cdef bint rows_have(const TxnRows* rows, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil

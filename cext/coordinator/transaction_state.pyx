@@ -1,7 +1,7 @@
 """Rows and record of a transactional id: see transaction_state.pxd.
 
 broker/coordinator/transactions/transaction_records.py reads these records.
-Next on the data path: cext/coordinator/transactions.pyx, whose locks these are under.
+Next on the data path: cext/coordinator/transactional_ids.pyx, whose locks these are under.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc

@@ -2,7 +2,7 @@ from typing import final
 
 from barnabas.cext.network.handler import NativeHandler
 from barnabas.cext.partition.partitions import PartitionTable
-from barnabas.cext.coordinator.transactions import TransactionHandler
+from barnabas.cext.coordinator.transaction_steps import TransactionSteps
 from barnabas.cext.produce.decode import DecodeQueue
 
 class MalformedProduce(ValueError): ...
@@ -15,7 +15,7 @@ class ProduceHandler(NativeHandler):
     def __init__(
         self,
         table: PartitionTable,
-        transactions: TransactionHandler | None = None,
+        transactions: TransactionSteps | None = None,
     ) -> None: ...
     def handle_frame(self, frame: bytes) -> bytes | ParkedProduce | None: ...
     def repeat(self, frame: bytes, count: int) -> int: ...

@@ -54,7 +54,7 @@ from barnabas.cext.codec.inflate cimport (
     INFLATE_NO_MEMORY, INFLATE_OK, INFLATE_TOO_LARGE, Inflated, inflated_free, inflated_init,
     inflated_reset,
 )
-from barnabas.cext.coordinator.transactions cimport TransactionCore, TransactionHandler
+from barnabas.cext.coordinator.transaction_steps cimport Steps, TransactionSteps
 from barnabas.cext.log.log cimport Appended, log_append, log_append_verified, log_start_offset
 from barnabas.cext.log.log_transactions cimport log_knows_transaction
 from barnabas.cext.memory.atomics cimport (
@@ -119,7 +119,7 @@ cdef enum:
 cdef struct Core:                  # what one handler shares between its threads
     Table* table
     Jobs* jobs
-    TransactionCore* transactions   # NULL: this broker coordinates no transactions
+    Steps* transactions   # NULL: this broker coordinates no transactions
     int32_t verifies                # atomic: transaction.partition.verification.enable
     Inflated scratch[SCRATCHES]
 
@@ -628,7 +628,7 @@ cdef class ProduceHandler(NativeHandler):
 
     cdef readonly DecodeQueue decodes
 
-    def __cinit__(self, table, TransactionHandler transactions=None):
+    def __cinit__(self, table, TransactionSteps transactions=None):
         cdef Core* core
         cdef int i
         cdef DecodeQueue queue = DecodeQueue()
@@ -638,7 +638,7 @@ cdef class ProduceHandler(NativeHandler):
             raise MemoryError
         core.table = found
         core.jobs = queue.jobs
-        core.transactions = NULL if transactions is None else transactions.core
+        core.transactions = NULL if transactions is None else &transactions.steps
         core.verifies = 1
         for i in range(SCRATCHES):
             inflated_init(&core.scratch[i])

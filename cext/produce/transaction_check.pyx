@@ -1,7 +1,7 @@
 """Verifies the first batch of a transaction in a partition with the transaction coordinator.
 
 The network thread begins a verification in the partition's log (log_transactions.pyx), then asks
-the table of transactional ids (transactions.pyx). From version 12 of Produce on the table adds the
+the table of transactional ids (transaction_steps.pyx). From version 12 of Produce on the table adds the
 partitions to the transaction (KIP-890, second part); while the id is busy, or the step waits for its
 flush, the request waits and asks again. Before version 12 clients add partitions themselves, and
 the question is whether a partition belongs to the transaction. It is asked only when the log does
@@ -12,7 +12,7 @@ the partition is added when that one is complete. The marker of that transaction
 partition meanwhile; `transaction_adds` then adds it again.
 
 This node asks its own coordinator. The answer has an error code that the version of Produce can act
-on. Next on the data path: cext/coordinator/transactions.pyx.
+on. Next on the data path: cext/coordinator/transaction_steps.pyx.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -26,10 +26,10 @@ from barnabas.cext.codec.error_codes cimport (
     ERROR_TRANSACTION_ABORTABLE, ERROR_UNKNOWN_SERVER_ERROR, ERROR_UNKNOWN_TOPIC_OR_PARTITION,
 )
 from barnabas.cext.coordinator.durable_wait cimport durable_wait_by, durable_wait_end
-from barnabas.cext.coordinator.transactions cimport (
-    Asked, asked_begin, AskedRow, transaction_adds, transaction_has, TRANSACTION_WAITS,
-    TransactionCore,
+from barnabas.cext.coordinator.transaction_steps cimport (
+    Asked, asked_begin, AskedRow, Steps, transaction_adds, transaction_has,
 )
+from barnabas.cext.coordinator.transactional_ids cimport STEP_SETTLES
 from barnabas.cext.log.log_transactions cimport (
     log_begin_verification, log_end_verification,
 )
@@ -135,8 +135,8 @@ cdef int _fill(VerifyWork* work, Question* question) noexcept nogil:
     return ERROR_NONE
 
 
-cdef int _ask(VerifyWork* work, TransactionCore* transactions, Question* question) noexcept nogil:
-    """Returns 0 and sets the codes, or an error code for all parts, or TRANSACTION_WAITS."""
+cdef int _ask(VerifyWork* work, Steps* transactions, Question* question) noexcept nogil:
+    """Returns 0 and sets the codes, or an error code for all parts, or STEP_SETTLES."""
     cdef Asked asked
     cdef int slot = epoch_enter(table_epochs(work.table))
     cdef int code = _fill(work, question)
@@ -153,17 +153,17 @@ cdef int _ask(VerifyWork* work, TransactionCore* transactions, Question* questio
     return code
 
 
-cdef bint verify_settles(VerifyWork* work, TransactionCore* transactions, bint expired) noexcept nogil:
+cdef bint verify_settles(VerifyWork* work, Steps* transactions, bint expired) noexcept nogil:
     cdef Question question
     cdef int code = ERROR_UNKNOWN_SERVER_ERROR
     cdef bint has_arrays = _question(&question, work.part_count)
     cdef int32_t i
     if has_arrays:
         code = _ask(work, transactions, &question)
-    if code == TRANSACTION_WAITS and not expired:
+    if code == STEP_SETTLES and not expired:
         free(question.partitions)
         return False
-    if code == TRANSACTION_WAITS:
+    if code == STEP_SETTLES:
         code = ERROR_CONCURRENT_TRANSACTIONS
     for i in range(work.part_count):
         work.parts[i].error = _for_client(
@@ -173,7 +173,7 @@ cdef bint verify_settles(VerifyWork* work, TransactionCore* transactions, bint e
     return True
 
 
-cdef int64_t verify_deadline_ns(VerifyWork* work, TransactionCore* transactions, const Request* request, int64_t deadline_ns) noexcept nogil:
+cdef int64_t verify_deadline_ns(VerifyWork* work, Steps* transactions, const Request* request, int64_t deadline_ns) noexcept nogil:
     if watch_waits(&work.wait.watch):
         return deadline_ns
     return min(

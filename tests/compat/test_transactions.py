@@ -280,7 +280,7 @@ def test_transactions_that_network_threads_carry_out(tmp_path: Path, writer: str
     settings = {"log.dirs": str(tmp_path), "log.durability": "os"}
     with barnabas.Broker(settings) as broker, contextlib.ExitStack() as closed:
         address = broker.bootstrap_servers
-        native = broker.node.serving.coordinators.transactions.ids
+        native = broker.node.bound.native.coordinators.transactions
         create_topic(address, "t")
         transact: Transact
         if writer == "confluent_kafka":

@@ -11,7 +11,8 @@ from compat.support import create_topic
 from transactions.dialogue import SETTINGS, Talk
 
 from barnabas import Broker
-from barnabas.cext.coordinator.transactions import TransactionHandler
+from barnabas.cext.coordinator.transaction_handler import TransactionHandler
+from barnabas.cext.coordinator.transactional_ids import TransactionalIds
 from barnabas.coordinator.journal import id_hash
 from barnabas.coordinator.transactions.transaction import PREPARED, State
 from barnabas.coordinator.transactions.transaction_records import (
@@ -40,6 +41,10 @@ def started(place, durability, more=None):
 
 
 def native_of(broker) -> TransactionHandler:
+    return broker.node.bound.native.coordinators.transactions
+
+
+def ids_of(broker) -> TransactionalIds:
     return broker.node.serving.coordinators.transactions.ids
 
 
@@ -52,7 +57,7 @@ def replace(broker, name, **fields):
     """Changes the state of an id in memory only."""
     found = known(broker, name)
     epoch = broker.node.serving.coordinators.transactions.journal.leader_epoch(found.partition)
-    native_of(broker).put(name, found.partition, epoch, found.now._replace(**fields))
+    ids_of(broker).put(name, found.partition, epoch, found.now._replace(**fields))
 
 
 class Writer(Talk):

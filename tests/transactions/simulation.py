@@ -14,7 +14,9 @@ from typing import Any, ClassVar
 
 from barnabas.cext.coordinator.partition_states import LED, PartitionStates
 from barnabas.cext.coordinator.settled_ids import SettledIds
-from barnabas.cext.coordinator.transactions import TransactionHandler
+from barnabas.cext.coordinator.transaction_handler import TransactionHandler
+from barnabas.cext.coordinator.transaction_steps import TransactionSteps
+from barnabas.cext.coordinator.transactional_ids import TransactionalIds
 from barnabas.cext.log.log_handle import LogHandle
 from barnabas.cext.log.segment import SegmentCache
 from barnabas.cext.memory.epoch import Epochs
@@ -58,6 +60,7 @@ class Log:
         )
         for at, name in enumerate([TRANSACTION_STATE, *TOPICS], 1):
             self.table.add_topic(name, bytes([at]) * 16)
+            self.table.set_partition_count(name, TOPICS.get(name, 1))
             for index in range(TOPICS.get(name, 0)):
                 self.table.add_partition(name, index, None)  # another node leads the log
         self.lead(0)
@@ -198,16 +201,11 @@ class World:
         self.settled = SettledIds()
         states, offsets_states = PartitionStates(), PartitionStates()
         states.count, offsets_states.count = 1, TOPICS[CONSUMER_OFFSETS]
-        self.ids = TransactionHandler(
-            self.log.table,
-            TRANSACTION_STATE,
-            CONSUMER_OFFSETS,
-            None,
-            self.settled,
-            states=states,
-            offsets_states=offsets_states,
-            retry_max_ms=self.settings.retry_max_ms,
+        self.ids = TransactionalIds(self.log.table, TRANSACTION_STATE, self.settled, states=states)
+        self.steps = TransactionSteps(
+            self.ids, CONSUMER_OFFSETS, None, retry_max_ms=self.settings.retry_max_ms
         )
+        self.native = TransactionHandler(self.steps, offsets_states)
         self.coordinator = TransactionCoordinator(
             journal=self.journal,
             timers=self.timers,
@@ -216,7 +214,7 @@ class World:
             write_markers=self._ordered,
             version_level=lambda: self.version_level,
             settings=self.settings,
-            ids=self.ids,
+            steps=self.steps,
         )
         for batch in self.log.batches(self.log.log.end_offset):
             self.coordinator.replay(0, batch)
@@ -315,7 +313,7 @@ class World:
     def _ask(self, key: int, version: int, body: Any, done: Callable, connection: int) -> None:
         frame = encode_request(key, version, 7, "simulation", body)
         asked = DetachedRequest(
-            self.ids,
+            self.native,
             frame,
             flexible=version >= FLEXIBLE_FROM,
             received_ns=self.system.monotonic_ns(),

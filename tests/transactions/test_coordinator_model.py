@@ -104,7 +104,7 @@ class Coordinators(RuleBasedStateMachine):
                 self.world.pass_time(30)
         if answer.error is not None:
             return
-        if not producer.bumps and self.world.ids.has(*who, [partition]) != [0]:
+        if not producer.bumps and self.world.steps.has(*who, [partition]) != [0]:
             return
         record = Written(partition, producer.producer_id, producer.epoch)
         self.partitions[partition].append(record)
@@ -118,7 +118,7 @@ class Coordinators(RuleBasedStateMachine):
         if producer.ending is not None or producer.is_unsure:
             return
         who = producer.name, producer.producer_id, producer.epoch
-        if self.world.ids.has(*who, [partition]) != [0]:
+        if self.world.steps.has(*who, [partition]) != [0]:
             return
         record = Written(partition, producer.producer_id, producer.epoch)
         self.partitions[partition].append(record)

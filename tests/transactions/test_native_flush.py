@@ -125,7 +125,7 @@ def until_logged(broker, name, wanted):
 def test_a_request_that_waits_for_the_step_of_another_goes_on_after_the_flush(broker):
     writer, other = Writer(broker, "waits"), Writer(broker, "waits", init=False)
     # Such a request waits for up to 100 ms; a busy machine may take longer for the flush.
-    native_of(broker).retry_max_ms = 10_000
+    broker.node.serving.coordinators.transactions.steps.retry_max_ms = 10_000
     slow_flush(broker, delay_ms=60)
     answer = sent(writer, writer.add_frame([("a", [1])], 3))
     until_pending(broker, "waits")

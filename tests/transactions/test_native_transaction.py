@@ -12,6 +12,7 @@ from transactions.native_twins import (
     PATIENCE_S,
     TOPICS,
     Writer,
+    ids_of,
     known,
     log_of,
     native_of,
@@ -22,7 +23,7 @@ from transactions.native_twins import (
 
 from barnabas.cext.coordinator import partition_states
 from barnabas.cext.coordinator.partition_states import PartitionStates
-from barnabas.cext.coordinator.transactions import TransactionHandler
+from barnabas.cext.coordinator.transactional_ids import TransactionalIds
 from barnabas.cext.record.records import Record
 from barnabas.coordinator.journal import id_hash
 from barnabas.coordinator.transactions.coordinator import LOADING
@@ -172,7 +173,7 @@ def test_errors_are_answered_on_the_network_thread(twins):
         answers.append(writer.ask(writer.end_frame(True, 1)))
         writer.settle()
         answers.append(writer.ask(writer.end_frame(False, 1)))
-        native_of(broker).remove("errors")
+        ids_of(broker).remove("errors")
         answers.append(writer.ask(writer.end_frame(True, 1)))
         writer.txn = ""
         answers.append(writer.ask(writer.end_frame(True, 1)))
@@ -370,9 +371,9 @@ def test_offsets_of_many_producers_while_others_look(broker):
 def test_an_id_whose_partition_goes_is_not_served_here(broker):
     writer = Writer(broker, "gone")
     transactions = broker.node.serving.coordinators.transactions
-    assert native_of(broker).count == 1
+    assert ids_of(broker).count == 1
     transactions.unloaded(transactions.journal.partition_of("gone"))
-    assert native_of(broker).count == 0
+    assert ids_of(broker).count == 0
     assert writer.add(writer.producer, 0, topic="a") == [49]  # INVALID_PRODUCER_ID_MAPPING
     writer.wire.close()
 
@@ -380,7 +381,7 @@ def test_an_id_whose_partition_goes_is_not_served_here(broker):
 def test_an_id_of_another_leader_epoch_is_not_served(broker):
     writer = Writer(broker, "epochs")
     found = known(broker, "epochs")
-    native_of(broker).put("epochs", found.partition, 99, found.now)
+    ids_of(broker).put("epochs", found.partition, 99, found.now)
     assert writer.add(writer.producer, 0, topic="a") == [16]  # NOT_COORDINATOR
     assert known(broker, "epochs").now == found.now
     writer.wire.close()
@@ -391,12 +392,12 @@ def test_an_id_is_not_served_while_python_writes_a_step(broker):
     writer = Writer(broker, "written")
     assert writer.add(writer.producer, 0, topic="a") == [0]
     native, found = native_of(broker), known(broker, "written")
-    token = native.begin("written", found.step)
+    token = ids_of(broker).begin("written", found.step)
     served = native.served
     assert writer.add(writer.producer, 1, topic="a", settle=False) == [51]
     assert writer.end(writer.producer, True, settle=False) == 51
     assert native.served == served + 2 and known(broker, "written").now == found.now
-    native.finish("written", token)
+    ids_of(broker).finish("written", token)
     assert writer.end(writer.producer, True, settle=False) == 0
     writer.wire.close()
 
@@ -404,10 +405,10 @@ def test_an_id_is_not_served_while_python_writes_a_step(broker):
 def test_an_id_is_not_served_while_its_partition_loads(broker):
     """Later records of the log may change it."""
     writer = Writer(broker, "loads")
-    found, native = known(broker, "loads"), native_of(broker)
+    found, ids = known(broker, "loads"), ids_of(broker)
     rows = frozenset([("a", 0)])
     open_one = found.now._replace(state=State.ONGOING, partitions=rows)
-    native.put("loads", found.partition, LOADING, open_one)
+    ids.put("loads", found.partition, LOADING, open_one)
     states = broker.node.bound.native.coordinators.transaction_partitions
     states.set(found.partition, partition_states.LOADING)
     for code, state in ((14, partition_states.LOADING), (16, partition_states.NOT_LED)):
@@ -420,7 +421,7 @@ def test_an_id_is_not_served_while_its_partition_loads(broker):
             assert writer.end(writer.producer, True, settle=False) == code
     writer.txn = "loads"
     epoch = broker.node.serving.coordinators.transactions.journal.leader_epoch(found.partition)
-    assert native.open(found.partition, epoch) == []
+    assert ids.open(found.partition, epoch) == []
     states.set(found.partition, partition_states.LED)
     assert writer.add(writer.producer, 1, topic="a") == [0]
     writer.wire.close()
@@ -468,14 +469,7 @@ def test_nothing_is_lost_while_others_look(broker):
 @pytest.fixture
 def ids(broker):
     """A table of transactional ids of this test."""
-    table = TransactionHandler(
-        broker.node.loaded.table,
-        TRANSACTION_STATE,
-        CONSUMER_OFFSETS,
-        None,
-        states=PartitionStates(),
-        offsets_states=PartitionStates(),
-    )
+    table = TransactionalIds(broker.node.loaded.table, TRANSACTION_STATE, states=PartitionStates())
     rows = frozenset((f"t{i % 7}", i) for i in range(200))
     table.put("x", 3, 5, OPEN._replace(partitions=rows))
     return table

@@ -1,12 +1,12 @@
 """The transaction coordinator: every id whose partition of __transaction_state this node leads.
 
-The ids are in a native table (cext/coordinator/transactions.pyx), which has the rules of
-AddPartitionsToTxn, AddOffsetsToTxn and EndTxn and takes their steps. This module takes the other
-steps: a producer comes (InitProducerId), a transaction takes too long, an id expires, an end is
-complete. `find` reads the id, `_step` announces the step to the table, writes it to the journal and
-stores it in the table when it is durable. When the id has changed since it was read, `_step` does
-nothing and its caller reads it again. While a step is in progress, every other request about the id
-waits for a while, or is answered CONCURRENT_TRANSACTIONS.
+The ids are in a native table (cext/coordinator/transactional_ids.pyx). Native code has the rules of
+AddPartitionsToTxn, AddOffsetsToTxn and EndTxn and takes their steps (transaction_steps.pyx). This
+module takes the other steps: a producer comes (InitProducerId), a transaction takes too long, an id
+expires, an end is complete. `find` reads the id, `_step` announces the step to the table, writes it
+to the journal and stores it in the table when it is durable. When the id has changed since it was
+read, `_step` does nothing and its caller reads it again. While a step is in progress, every other
+request about the id waits for a while, or is answered CONCURRENT_TRANSACTIONS.
 
 One lock covers all of this; code under it is short and never waits. Answers go out through
 callables, without the lock, on any thread.
@@ -30,7 +30,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from barnabas.cext.codec.wire import MalformedMessage
-from barnabas.cext.coordinator.transactions import TransactionHandler
+from barnabas.cext.coordinator.transaction_steps import TransactionSteps
 from barnabas.coordinator.transactions.transaction import (
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -122,15 +122,15 @@ class TransactionCoordinator:
         write_markers: WriteMarkers,
         version_level: Callable[[], int],
         settings: TransactionSettings,
-        ids: TransactionHandler,
+        steps: TransactionSteps,
     ) -> None:
-        """`ids`: the table, which this coordinator shares with native handlers."""
+        """`steps`: of the table of ids, which this coordinator shares with native handlers."""
         self.journal = journal
         self.settings = settings
         self.wall_ms = wall_ms
         self.version_level = version_level
         self.lock = threading.RLock()
-        self.ids = ids
+        self.ids, self.steps = steps.ids, steps
         self._timers = timers
         self._new_producer_id = new_producer_id
         self._write_markers = write_markers
@@ -205,10 +205,10 @@ class TransactionCoordinator:
 
     def _reserve_producer_id(self) -> None:
         """For the next producer whose epochs an EndTxn exhausts."""
-        if self.ids.reserved_producer_id != NO_PRODUCER_ID:
+        if self.steps.reserved_producer_id != NO_PRODUCER_ID:
             return
         try:
-            self.ids.reserved_producer_id = self._new_producer_id()
+            self.steps.reserved_producer_id = self._new_producer_id()
         except (KafkaError, MetadataError) as error:
             log.info("no producer id is in reserve: %s", error)
 
@@ -284,7 +284,7 @@ class TransactionCoordinator:
 
         def ask() -> None:
             nonlocal tries_left
-            code = self.ids.add(name, producer_id, epoch, rows, version, connection_id)
+            code = self.steps.add(name, producer_id, epoch, rows, version, connection_id)
             if code is not None:
                 done(error_of(code)() if code else None)
             elif tries_left == 0:

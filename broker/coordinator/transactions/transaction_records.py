@@ -1,8 +1,8 @@
 """Records of __transaction_state: the key is the transactional id, the value its transaction.
 
 Value version 0 is written while transaction.version is 0, else version 1; both are read. An id
-that was forgotten has no value. TransactionHandler.record writes them
-(cext/coordinator/transactions.pyx). Next: coordinator.py, which replays them.
+that was forgotten has no value. TransactionalIds.record writes them
+(cext/coordinator/transactional_ids.pyx). Next: coordinator.py, which replays them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One transactional id as it was when the coordinator looked at it. A plain value.
 
-The id itself is in the native table (cext/coordinator/transactions.pyx), where native handlers may
-take its next step at any time: `step` says which state this is, and the table refuses a step that
-follows another one.
+The id itself is in the native table (cext/coordinator/transactional_ids.pyx), where native handlers
+may take its next step at any time: `step` says which state this is, and the table refuses a step
+that follows another one.
 """
 
 from __future__ import annotations

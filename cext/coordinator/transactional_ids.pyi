@@ -1,32 +1,22 @@
-from collections.abc import Iterable
 from typing import final
 
-from barnabas.cext.coordinator.ended_transactions import EndedTransactions
 from barnabas.cext.coordinator.partition_states import PartitionStates
 from barnabas.cext.coordinator.settled_ids import SettledIds
-from barnabas.cext.network.handler import NativeHandler
 from barnabas.cext.partition.partitions import PartitionTable
 
 # The fields of barnabas.coordinator.transactions.transaction.Transaction.
 _Fields = tuple[int, int, int, int, frozenset[tuple[str, int]], int, int, int, int, int, int]
 
 @final
-class TransactionHandler(NativeHandler):
+class TransactionalIds:
     value_version: int
-    retry_max_ms: int
-    reserved_producer_id: int
     def __init__(
         self,
         table: PartitionTable,
         topic: str,
-        offsets_topic: str,
-        ended: EndedTransactions | None,
         settled: SettledIds | None = None,
         *,
         states: PartitionStates,
-        offsets_states: PartitionStates,
-        timeout_ms: int = 5000,
-        retry_max_ms: int = 100,
     ) -> None: ...
     def put(self, name: str, partition: int, leader_epoch: int, transaction: _Fields) -> None: ...
     def get(self, name: str) -> tuple[int, int, bool, _Fields] | None: ...
@@ -35,18 +25,6 @@ class TransactionHandler(NativeHandler):
     def finish(self, name: str, token: int, transaction: _Fields | None = None) -> None: ...
     def remove(self, name: str, token: int | None = None) -> None: ...
     def order(self, name: str, step: int) -> bool: ...
-    def add(
-        self,
-        name: str,
-        producer_id: int,
-        epoch: int,
-        partitions: Iterable[tuple[str, int]],
-        client_version: int,
-        connection_id: int = 0,
-    ) -> int | None: ...
-    def has(
-        self, name: str, producer_id: int, epoch: int, partitions: Iterable[tuple[str, int]]
-    ) -> list[int]: ...
     def forget_connections(self, name: str) -> None: ...
     def names(self) -> list[str]: ...
     def late(self, now_ms: int) -> list[str]: ...
@@ -55,5 +33,3 @@ class TransactionHandler(NativeHandler):
     def forget(self, partition: int) -> list[str]: ...
     @property
     def count(self) -> int: ...
-    @property
-    def served(self) -> int: ...

@@ -1,0 +1,65 @@
+"""Which step a transactional id takes: for the native handlers whose requests begin, extend and end
+transactions.
+
+From the second version of transactions on (KIP-890) clients add no partitions: the first batch of a
+transaction does so in each partition that it is for (produce.pyx), and its offsets in theirs
+(offset_commit.pyx).
+"""
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+from barnabas.cext.coordinator.durable_wait cimport DurableWait
+from barnabas.cext.coordinator.ended_transactions cimport Ended, EndedTransactions
+from barnabas.cext.coordinator.transactional_ids cimport BUMPS_EPOCH, Ids, TransactionalIds
+from barnabas.cext.partition.partitions cimport Partition
+
+cdef struct Steps:
+    Ids* ids
+    Ended* ended
+    const uint8_t* offsets_topic    # __consumer_offsets
+    int32_t offsets_topic_bytes
+    int64_t retry_max_ms            # atomic: of a wait for a busy id
+    int64_t reserved_producer_id    # atomic; -1: none
+
+cdef struct AskedRow:               # a partition
+    const uint8_t* topic
+    int32_t topic_bytes
+    int32_t index
+
+cdef struct Asked:                  # what a request asks of an id
+    const uint8_t* name
+    int32_t name_bytes
+    int64_t producer_id
+    int16_t producer_epoch
+    uint64_t connection_id          # 0: any
+    int16_t client_version          # of transaction.version
+    AskedRow* rows
+    int32_t count
+    bint committed                  # of an end
+
+cdef inline void asked_begin(Asked* asked, const uint8_t* name, int32_t name_bytes, int64_t producer_id, int16_t producer_epoch) noexcept nogil:
+    """A question of the second version about no partition yet."""
+    asked.name, asked.name_bytes = name, name_bytes
+    asked.producer_id, asked.producer_epoch = producer_id, producer_epoch
+    asked.connection_id, asked.client_version = 0, BUMPS_EPOCH
+    asked.rows, asked.count, asked.committed = NULL, 0, False
+
+# Takes the step that is asked for (`ends`: an end, else partitions are added), inside an epoch.
+# Returns Kafka's error code, or STEP_WAITS: the step counts when `wait` is over; or STEP_SETTLES: the
+# caller is to ask again, and the connection of `wait` is woken for that (NULL: it is not).
+# `asks_again`: it does so for its own step too. An end sets the producer of the answer in `asked`.
+cdef int transaction_steps(Steps* steps, Asked* asked, bint ends, DurableWait* wait, bint asks_again) noexcept nogil
+# Adds partitions to a producer's transaction; some may belong to it already. `verifications`: of
+# their logs, begun before; `partitions`: those that this node leads, in the order of the rows. 0: the
+# transaction has them, and no marker of an earlier one has overtaken the verifications. Else Kafka's
+# error code, or STEP_SETTLES: the connection of `wait` is woken, and asks again then. The
+# caller is inside an epoch, and ends the wait with durable_wait_end.
+cdef int transaction_adds(Steps* steps, Asked* asked, Partition** partitions, const int64_t* verifications, DurableWait* wait) noexcept nogil
+# Returns 0 and sets a code for each row: whether it belongs to the transaction; or an error code for
+# all of them.
+cdef int transaction_has(Steps* steps, const Asked* asked, int16_t* codes) noexcept nogil
+
+cdef class TransactionSteps:
+    cdef Steps steps
+    cdef readonly TransactionalIds ids
+    cdef EndedTransactions ended
+    cdef bytes offsets_topic
