@@ -22,7 +22,7 @@ from barnabas.config.listeners import Listener
 from barnabas.config.settings import BROKER_SETTINGS
 from barnabas.config.values import Value, list_of, parse_value
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 ENABLED, JAAS = "sasl.enabled.mechanisms", "sasl.jaas.config"
 REAUTHENTICATION = "connections.max.reauth.ms"
 HANDLER = "sasl.server.callback.handler.class"
@@ -40,12 +40,14 @@ BETWEEN_BROKERS = "sasl.mechanism.inter.broker.protocol"
 NOTHING, LISTENER, MECHANISM = "nothing", "listener", "mechanism"
 ANYTHING = frozenset({NOTHING, LISTENER, MECHANISM})
 # Settings of one mechanism, by what their names begin with.
-OWNERS = {"sasl.oauthbearer.": "OAUTHBEARER", HANDLER: "OAUTHBEARER"}
+OWNERS = {"sasl.oauthbearer.": "OAUTHBEARER", HANDLER: "OAUTHBEARER", "sasl.kerberos.": "GSSAPI"}
 IN_FRONT: Mapping[str, frozenset[str]] = {
     ENABLED: frozenset({NOTHING, LISTENER}),
     JAAS: frozenset({MECHANISM}),
     REAUTHENTICATION: ANYTHING,
     HANDLER: frozenset({MECHANISM}),
+    "sasl.kerberos.principal.to.local.rules": frozenset({NOTHING, LISTENER}),
+    "sasl.kerberos.service.name": frozenset({NOTHING, LISTENER}),
     **{
         f"sasl.oauthbearer.{name}": ANYTHING
         for name in (

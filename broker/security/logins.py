@@ -24,10 +24,11 @@ from barnabas.config.logins import (
 )
 from barnabas.config.providers import check_private
 from barnabas.metadata.cluster_state import ClusterState
-from barnabas.security import jaas, oauthbearer, plain, scram
+from barnabas.security import jaas, kerberos, oauthbearer, plain, scram
 from barnabas.security.delegation_tokens import DelegationTokens
 from barnabas.security.failures import InvalidCredentials, LoginFailed
 from barnabas.security.jaas import LoginModule
+from barnabas.security.kerberos import Kerberos
 from barnabas.security.login_counts import LoginCounts
 from barnabas.security.mechanism import Answer, Mechanism
 from barnabas.security.plain import PlainUsers
@@ -37,7 +38,11 @@ from barnabas.security.strangers import Strangers
 
 JAVA_OPTION = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
 JAAS_FILE_BYTES_MAX = 1 << 20
-MODULES = {plain.NAME: plain.MODULE, oauthbearer.NAME: oauthbearer.MODULE}  # others: scram.MODULE
+MODULES = {
+    kerberos.NAME: kerberos.MODULE,
+    oauthbearer.NAME: oauthbearer.MODULE,
+    plain.NAME: plain.MODULE,
+}  # others: scram.MODULE
 
 
 class Logins:
@@ -86,6 +91,8 @@ class Logins:
             return PlainUsers(module)
         if name == oauthbearer.NAME:
             return self._oauthbearer(listener, module)
+        if name == kerberos.NAME:
+            return Kerberos(LoginSettings(self._values, listener.name, name), module)
         if self._strangers is None:
             self._strangers = Strangers(self._secret())
         return ScramUsers(name, self._state, self._strangers, self._tokens)
