@@ -61,8 +61,8 @@ def handle(request: Struct, call: Call[TopicContext]) -> Struct:
         elif name in twice:
             rows.append(_row(row.name, row.topic_id, InvalidRequest("named twice"), call))
         elif name in missing or name in refused:
-            error = missing.get(name) or refused[name]
-            rows.append(_row(row.name, row.topic_id, error, call))
+            refusal = missing.get(name) or refused[name]
+            rows.append(_row(row.name, row.topic_id, refusal, call))
         else:
             topic = state.topic(name)
             known = topic.topic_id if topic is not None else None

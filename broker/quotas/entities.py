@@ -53,10 +53,8 @@ class Entity(NamedTuple):
         """The path below /config."""
         if self.ip is not None:
             return f"ips/{self.ip}"
-        parts = ("users", self.user) if self.user is not None else ()
-        if self.client_id is not None:
-            parts += ("clients", self.client_id)
-        return "/".join(part for part in parts if part is not None)
+        steps = (("users", self.user), ("clients", self.client_id))
+        return "/".join(f"{kind}/{name}" for kind, name in steps if name is not None)
 
     def names(self) -> dict[str, str | None]:
         """The name of each part by its type, as the protocol has them; None: the default."""

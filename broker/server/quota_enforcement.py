@@ -153,9 +153,9 @@ class QuotaEnforcement:
         `is_strict`: raises ThrottlingQuotaExceeded while the quota is exceeded; otherwise the
         client waits after the answer."""
         found = self._limit(self._quotas, MUTATIONS, *_client_of(pending))
-        if found is None or found[1] is None or found[1] == math.inf:
+        tags, limit = found or (SHARED, None)
+        if limit is None or limit == math.inf:
             return
-        tags, limit = found
         now_ms = self._monotonic_ns() // 1_000_000
         with self._lock:
             charge(self._bucket(tags, limit, now_ms), count, now_ms, is_strict, pending.throttle)

@@ -298,9 +298,9 @@ cdef int64_t _deadline_ns(NetThread* t, Connection* c) noexcept nogil:
         due = _after(t, c.progress_ns, LIMIT_SEND_MS)
     if c.work == WORK_PARKED:
         return due if due < c.parked.deadline_ns else c.parked.deadline_ns
-    if c.work == WORK_MUTED:
-        return min(due, c.muted_until_ns)
     if not _ready(c) or c.paused:
+        if c.work == WORK_MUTED:
+            return min(due, c.muted_until_ns)
         return due if c.work != WORK_HANDSHAKE else _after(t, c.active_ns, LIMIT_RECEIVE_MS)
     if c.frame_began_ns:
         due = _after(t, c.frame_began_ns, LIMIT_RECEIVE_MS)
@@ -851,10 +851,11 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
     t.counters.requests += 1
     handler = _handler_for(t.network, q)
     if atomic_load_i64(&t.network.quota_generation) and (
-            c.login == LOGIN_OPEN or c.login == LOGIN_EXPIRING):
-        q.unmetered = not _is_metered(t, c)
+            c.login == LOGIN_OPEN or c.login == LOGIN_EXPIRING) and not _is_metered(t, c):
+        q.unmetered = True
         q.native = handler != NULL
-    if handler == NULL or q.unmetered:
+        handler = NULL
+    if handler == NULL:
         _outcome(t, c, NULL, HANDLER_PYTHON)
         return
     if not owned and size_bytes <= SMALL_REQUEST_BYTES:
@@ -1013,6 +1014,16 @@ cdef void _meter(NetThread* t, Connection* c, Response* answer, int64_t local_ns
     c.muted_until_ns = t.metrics.clock_ns + throttle_ms * NS_PER_MS
 
 
+cdef void _note_sending(NetThread* t, Connection* c) noexcept nogil:
+    """Counts the time in which answers went out, as Kafka does; what the socket did not take at once
+    is not counted, because its client may be slow."""
+    cdef QuotaSensor* sensor = c.request.quota.sensors[QUOTA_REQUEST]
+    if sensor != NULL:
+        read_clock(t)
+        quota_note(sensor, (t.metrics.clock_ns - c.sending_ns) * 1e-7,
+                   t.metrics.clock_ns // NS_PER_MS)
+
+
 cdef void _unmute(NetThread* t, Connection* c) noexcept nogil:
     c.work = WORK_NONE
     c.active_ns = t.now_ns
@@ -1041,26 +1052,13 @@ cdef void _send_gathered(NetThread* t, Connection* c) noexcept nogil:
         c.progress_ns = t.now_ns
         c.sending_ns = t.metrics.clock_ns
         _flush(t, c)
+        if c.request.quota != NULL:
+            _note_sending(t, c)
     answers_left(t, c)
 
 
 cdef void _flush(NetThread* t, Connection* c) noexcept nogil:
-    """Sends until everything is sent, the socket is full, or the connection's turn is over. As in
-    Kafka, the time that it takes counts in the client's quota of requests."""
-    cdef int64_t began_ns
-    if c.request.quota == NULL or c.request.quota.sensors[QUOTA_REQUEST] == NULL:
-        _send_out(t, c)
-        return
-    read_clock(t)
-    began_ns = t.metrics.clock_ns
-    _send_out(t, c)
-    if c.fd >= 0:
-        read_clock(t)
-        quota_note(c.request.quota.sensors[QUOTA_REQUEST], (t.metrics.clock_ns - began_ns) * 1e-7,
-                   t.metrics.clock_ns // NS_PER_MS)
-
-
-cdef void _send_out(NetThread* t, Connection* c) noexcept nogil:
+    """Sends until everything is sent, the socket is full, or the connection's turn is over."""
     cdef int64_t turn_bytes = TURN_BYTES
     cdef int64_t sent
     work_begins(t)
