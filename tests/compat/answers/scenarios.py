@@ -596,6 +596,42 @@ def sasl_authenticate(asker: Asker) -> None:
     asker.ask("no login is asked for", authBytes=base64.b64encode(b"\0user\0password").decode())
 
 
+def quota_of(name: str, key: str = "producer_byte_rate", value: float = 1024) -> dict[str, Any]:
+    """An alteration of one quota of a user."""
+    return {
+        "entity": [{"entityType": "user", "entityName": name}],
+        "ops": [{"key": key, "value": value, "remove": False}],
+    }
+
+
+def describe_client_quotas(asker: Asker) -> None:
+    named = {"entityType": "user", "matchType": 0, "match": asker.topic}
+    asker.call(49, 0, entries=[quota_of(asker.topic)], validateOnly=False)
+    deadline = time.monotonic() + CALL_TIMEOUT_S
+    while not asker.call(48, 0, components=[named], strict=True).entries:
+        assert time.monotonic() < deadline, "the quota is not told"
+        time.sleep(0.02)
+    asker.ask("a user", components=[named], strict=True)
+    asker.ask("no such user", components=[{**named, "match": UNKNOWN}], strict=False)
+    asker.ask("a type twice", components=[named, named], strict=False)
+    asker.ask("unknown type", components=[{**named, "entityType": "group"}], strict=False)
+    asker.ask("unknown match", components=[{**named, "matchType": 9}], strict=False)
+
+
+def alter_client_quotas(asker: Asker) -> None:
+    def ask(case: str, *entries: dict[str, Any], validate_only: bool = False) -> None:
+        asker.ask(case, entries=list(entries), validateOnly=validate_only)
+
+    name = asker.topic
+    ask("checked", quota_of(name), validate_only=True)
+    ask("set", quota_of(name))
+    ask("unknown key", quota_of(name, key="nonsense"))
+    ask("zero", quota_of(name, value=0))
+    ask("no name", quota_of(""))
+    ask("a user twice", quota_of(name), quota_of(name))
+    ask("no entity", quota_of(name) | {"entity": []})
+
+
 def describe_user_scram_credentials(asker: Asker) -> None:
     asker.ask("every user", users=None)
     asker.ask("no such user", users=[{"name": UNKNOWN}])
@@ -648,6 +684,8 @@ SCENARIOS: dict[int, Callable[[Asker], None]] = {
     45: alter_reassignments,
     46: list_reassignments,
     55: describe_quorum,
+    48: describe_client_quotas,
+    49: alter_client_quotas,
     50: describe_user_scram_credentials,
     51: alter_user_scram_credentials,
     57: update_features,
