@@ -40,6 +40,7 @@ def _store(
         question=pending.data[pending.body_at :],
         frame=frame,
         good_codes=code_count,
+        caller=pending.caller,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+ANONYMOUS = "User:ANONYMOUS"  # on a connection that has not logged in
 USER_CHARS_MAX = 1024  # of a user's name, as in Kafka's AlterUserScramCredentials
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from barnabas.cext.network.tls import TlsContext
     from barnabas.controller.delegation_tokens import DelegationTokenChanges
     from barnabas.security.certificates import Certificates
+    from barnabas.security.decisions import Decisions
     from barnabas.security.logins import Logins
     from barnabas.tls.listener_tls import ListenersTls
 
@@ -64,6 +65,7 @@ class Bound(NamedTuple):
     tokens: Callable[[], DelegationTokenChanges | None]  # None without a secret key
     tls: Callable[[], ListenersTls]  # made when the first listener uses TLS
     certificates: Callable[[], Certificates]  # made when the first listener is an SSL listener
+    decisions: Decisions | None  # None: there is no authorizer
 
 
 def bind_listeners(before: Loaded) -> Bound:
@@ -78,6 +80,7 @@ def bind_listeners(before: Loaded) -> Bound:
     apis = api_table()
     native = _native_handlers(before, sessions, apis)
     reactor = _new_reactor(before, native)
+    decisions = _decisions(before, reactor)
     settings = NetworkSettings(reactor, dynamic)
     tokens = _tokens(before)
     logins = _logins(before, tokens)
@@ -95,7 +98,9 @@ def bind_listeners(before: Loaded) -> Bound:
     opened.membership.begin()
     opened.reader.refresh_brokers()
     opened.reader.refresh_controller()
-    bound = Bound(before, sessions, native, apis, reactor, logins, tokens, tls, certificates)
+    bound = Bound(
+        before, sessions, native, apis, reactor, logins, tokens, tls, certificates, decisions
+    )
     _follow_listeners(bound, settings)
     _follow_certificates(bound)
     return bound
@@ -137,6 +142,19 @@ def _new_reactor(loaded: Loaded, native: NativeHandlers) -> Reactor:
     start.undo.callback(reactor.close)
     start.undo.callback(reactor.stop)
     return reactor
+
+
+def _decisions(loaded: Loaded, reactor: Reactor) -> Decisions | None:
+    """Makes native handlers ask for rights, from the first connection on."""
+    authorizer = loaded.before.authorizer
+    if authorizer is None:
+        return None
+    from barnabas.security.decisions import Decisions  # few brokers need it
+
+    made = Decisions(authorizer.authorize, loaded.before.before.system.monotonic_ns)
+    authorizer.on_change.append(made.rules_changed)
+    reactor.set_permissions(made.table)
+    return made
 
 
 def _tokens(loaded: Loaded) -> Callable[[], DelegationTokenChanges | None]:

@@ -12,7 +12,6 @@ from barnabas.api.dispatch import CloseConnection, Dispatcher
 from barnabas.api.response_cache import forgetting, storing
 from barnabas.api.table import advertised_versions
 from barnabas.cext.network.request_queue import CERTIFICATE, RAW_TOKENS, PendingRequest
-from barnabas.cext.network.response_cache import ResponseCache
 from barnabas.config import TopicConfig
 from barnabas.controller import config_changes
 from barnabas.controller.auto_creation import AutoTopicCreation
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from barnabas.controller.controller import Controller
     from barnabas.controller.user_credentials import UserCredentials
     from barnabas.hooks.services import Services
-    from barnabas.security.certificates import Certificates
     from barnabas.server.quota_enforcement import QuotaEnforcement, Used
 
 
@@ -217,6 +215,8 @@ def _request_handlers(
     api_versions = advertised_versions(node.apis)
     made = _contexts(node, administration, coordinators, api_versions, login, quotas)
     administration.features.on_change.append(node.native.response_cache.forget)
+    if opened.authorizer is not None:
+        opened.authorizer.on_change.append(node.native.response_cache.forget)
     count = errors.count if start.metrics.is_open else None
     dispatcher = Dispatcher(
         {type(context): context for context in made}, node.apis, count, opened.authorizer
@@ -224,7 +224,7 @@ def _request_handlers(
     dynamic = opened.dynamic
     handlers = RequestHandlers(
         node.reactor,
-        _answering(dispatcher, node.native.response_cache, bad_requests, login, node.certificates),
+        _answering(node, dispatcher, bad_requests, login),
         dynamic.integer(HANDLER_THREADS),
         start.gate,
         quotas.meter,
@@ -414,15 +414,10 @@ def _client_quotas(opened: Opened) -> Callable[[], ClientQuotas]:
 
 
 def _answering(
-    dispatcher: Dispatcher,
-    cache: ResponseCache,
-    bad_requests: BadRequests,
-    login: contexts.LoginContext,
-    certificates: Callable[[], Certificates],
+    node: Bound, dispatcher: Dispatcher, bad_requests: BadRequests, login: contexts.LoginContext
 ) -> Answer:
-    # A question in the cache does not say who asked it, and access rules make their answers differ.
-    is_for_everyone = dispatcher.authorizer is None
-    cached = frozenset(key for key, _first, _last in cache.apis if is_for_everyone)
+    cache, certificates, decisions = node.native.response_cache, node.certificates, node.decisions
+    cached = frozenset(key for key, _first, _last in cache.apis)
 
     def answer(pending: PendingRequest) -> bytes | None:
         if pending.login == RAW_TOKENS:
@@ -432,6 +427,9 @@ def _answering(
             return ANSWERED_LATER if frame is None else frame
         if pending.login == CERTIFICATE:
             certificates().log_in(pending, bad_requests.add)
+            return ANSWERED_LATER
+        if decisions is not None and pending.questions:
+            decisions.take(pending)
             return ANSWERED_LATER
         store = storing(cache, pending) if pending.api_key in cached else None
         try:

@@ -15,8 +15,10 @@ committed offsets when a shard has ENTRIES_MAX of them; then it gives the reques
                           of a commit with a retention time: int16 1, int64 offset, string metadata,
                           int64 ms of the commit, int64 ms of the expiry
 
-Kafka's order of checks: a row whose topic or partition the cluster lacks has its own error,
-whatever the coordinator says; then the state of the group's partition, the transaction, the group
+Kafka's order of checks: the rights to the transactional id and the group (an error of the whole
+request), then those to the topics (cext/network/permissions.pyx). A row whose topic the client may
+not read, or whose topic or partition the cluster lacks, has its own error, whatever the coordinator
+says; then the state of the group's partition, the transaction, the group
 (group_table.pyx), and the size of the metadata. If no row is left, nothing is appended.
 
 Offsets of a transaction (TxnOffsetCommit) are a transactional batch, appended as one of a client:
@@ -44,6 +46,7 @@ cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from barnabas.cext.codec.buffer cimport (
     Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64,
@@ -53,8 +56,9 @@ from barnabas.cext.codec.error_codes cimport (
     ERROR_COORDINATOR_NOT_AVAILABLE, ERROR_INVALID_COMMIT_OFFSET_SIZE, ERROR_INVALID_GROUP_ID,
     ERROR_INVALID_PRODUCER_EPOCH, ERROR_INVALID_TXN_STATE, ERROR_NONE, ERROR_NOT_COORDINATOR,
     ERROR_OFFSET_METADATA_TOO_LARGE, ERROR_PRODUCER_FENCED, ERROR_STALE_MEMBER_EPOCH,
-    ERROR_ILLEGAL_GENERATION, ERROR_TRANSACTION_ABORTABLE, ERROR_UNKNOWN_TOPIC_ID,
-    ERROR_UNKNOWN_TOPIC_OR_PARTITION,
+    ERROR_GROUP_AUTHORIZATION_FAILED, ERROR_ILLEGAL_GENERATION, ERROR_TOPIC_AUTHORIZATION_FAILED,
+    ERROR_TRANSACTION_ABORTABLE, ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ERROR_UNKNOWN_TOPIC_ID, ERROR_UNKNOWN_TOPIC_OR_PARTITION,
 )
 from barnabas.cext.codec.fields cimport write_count, write_no_tags, write_string
 from barnabas.cext.coordinator.commit_entries cimport (
@@ -96,10 +100,15 @@ from barnabas.cext.network.handler cimport (
     HANDLER_CLOSE, HANDLER_DONE, HANDLER_PYTHON, handler_parks, NativeHandler, Parked, Request,
     request_error, Response, response_begin, response_end,
 )
+from barnabas.cext.network.permissions cimport (
+    OPERATION_READ, OPERATION_WRITE, permission_ask, PERMISSION_ALLOWED, permission_begin,
+    PERMISSION_DENIED, PERMISSION_UNKNOWN, RESOURCE_GROUP, RESOURCE_TOPIC,
+    RESOURCE_TRANSACTIONAL_ID,
+)
 from barnabas.cext.partition.partitions cimport (
     Partition, partition_appended, partition_error, partition_find, partition_high_watermark,
     partition_watch, ProducePolicy, Table, table_epochs, table_of, table_system, Topic,
-    topic_has_partition, topic_named, topic_with_id, watch_waits,
+    topic_has_partition, topic_name_by_id, topic_named, topic_with_id, watch_waits,
 )
 from barnabas.cext.record.records cimport ATTR_TRANSACTIONAL, batch_header, BatchHeader, RECORDS_OK
 
@@ -139,7 +148,7 @@ cdef struct Core:
 
 cdef struct Wait:                   # the state of a waiting request
     DurableWait durable             # first
-    bint is_held                    # nothing is appended: the commit is carried out later
+    bint is_held                    # nothing is appended: the commit begins anew later
     int64_t deadline_ns             # of that
     int16_t expired_code            # the answer then
     uint8_t* codes                  # of each row, none of them negative or above 127; NULL: all 0
@@ -163,6 +172,10 @@ cdef struct Commit:                 # one attempt to carry out a request
 
 # -------------------------------------------------------------------------------- the rows
 
+cdef inline int16_t _refusal(const Commit* c, int64_t at) noexcept nogil:
+    """Returns the error of a row by which the client may not commit it; 0: none."""
+    return ERROR_NONE if c.codes == NULL else c.codes[at]
+
 cdef inline int16_t _topic_error(Table* table, Walk* w, Topic** topic) noexcept nogil:
     """Finds the topic of the current row, inside an epoch, and writes its name into `w`."""
     if w.topic_id == NULL:
@@ -182,11 +195,14 @@ cdef inline int16_t _row_error(Core* core, Walk* w, Topic** topic) noexcept nogi
         return ERROR_OFFSET_METADATA_TOO_LARGE
     return code
 
-cdef bint _has_topic(Core* core, const Request* r) noexcept nogil:
+cdef bint _has_topic(Core* core, const Commit* c) noexcept nogil:
     """Returns whether the cluster has the partition of any row; inside an epoch."""
     cdef Walk w
     cdef Topic* topic
-    cdef int64_t topics = commit_begin(&w, r), partitions, i, k
+    cdef int64_t topics, partitions, i, k
+    if c.codes != NULL:                     # _check_rights has looked at them
+        return True
+    topics = commit_begin(&w, c.request)
     for i in range(topics):
         partitions = commit_topic(&w)
         for k in range(partitions):
@@ -196,20 +212,104 @@ cdef bint _has_topic(Core* core, const Request* r) noexcept nogil:
         commit_tags(&w)
     return False
 
-cdef bint _has_had_all(Core* core, const Request* r, const GroupMember* member) noexcept nogil:
+cdef bint _has_had_all(Core* core, const Commit* c, const GroupMember* member) noexcept nogil:
     """Returns whether the member has had the partition of each row since the request's epoch."""
     cdef Walk w
     cdef Topic* topic
-    cdef int64_t topics = commit_begin(&w, r), partitions, i, k
+    cdef int64_t topics = commit_begin(&w, c.request), partitions, i, k, at = 0
     for i in range(topics):
         partitions = commit_topic(&w)
         for k in range(partitions):
             commit_row(&w)
-            if _row_error(core, &w, &topic) == ERROR_NONE and not member_has_had(
-                    member, topic.id, w.index, w.generation):
+            if _refusal(c, at) == ERROR_NONE and _row_error(core, &w, &topic) == ERROR_NONE and (
+                    not member_has_had(member, topic.id, w.index, w.generation)):
                 return False
+            at += 1
         commit_tags(&w)
     return True
+
+
+# -------------------------------------------------------------------------------- rights
+
+cdef int _group_right(Commit* c, Request* r, int16_t* code) noexcept nogil:
+    """Asks for the rights that the whole request needs; `code` is the error where one is denied.
+    Kafka asks for the right to the group only with that to the transactional id."""
+    cdef int answer = PERMISSION_ALLOWED
+    code[0] = ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if c.w.transactional:
+        answer = permission_ask(
+            r, OPERATION_WRITE, RESOURCE_TRANSACTIONAL_ID, c.w.transactional_id,
+            c.w.transactional_id_bytes)
+    if answer != PERMISSION_ALLOWED:
+        return answer
+    code[0] = ERROR_GROUP_AUTHORIZATION_FAILED
+    return permission_ask(r, OPERATION_READ, RESOURCE_GROUP, c.w.group, c.w.group_bytes)
+
+cdef int16_t _topic_refusal(Core* core, Request* r, const Walk* w, int* worst) noexcept nogil:
+    """Asks for the right to read the topic of the walk, inside an epoch. An id that is unknown now
+    stays so: no right was asked for."""
+    cdef const uint8_t* topic = w.topic
+    cdef int32_t topic_bytes = w.topic_bytes
+    cdef int answer
+    if w.by_id:
+        topic = <const uint8_t*>topic_name_by_id(core.table, w.topic_id, &topic_bytes)
+        if topic == NULL:
+            return ERROR_UNKNOWN_TOPIC_ID
+    answer = permission_ask(r, OPERATION_READ, RESOURCE_TOPIC, topic, topic_bytes)
+    worst[0] = max(worst[0], answer)
+    return ERROR_NONE if answer == PERMISSION_ALLOWED else ERROR_TOPIC_AUTHORIZATION_FAILED
+
+cdef bint _refuse_rows(Core* core, Commit* c, Request* r, int64_t* left, int* worst) noexcept nogil:
+    """Refuses the rows of topics that the client may not read. Where it refuses any, it also
+    refuses those that the cluster lacks: then c.codes says which rows are left. Inside an epoch.
+    False: no memory."""
+    cdef Topic* topic
+    cdef int64_t topics = commit_begin(&c.w, r), partitions, i, k, at = 0
+    cdef int16_t refusal, code
+    cdef bint refused = False
+    left[0] = 0
+    for i in range(topics):
+        partitions = commit_topic(&c.w)
+        refusal = _topic_refusal(core, r, &c.w, worst)
+        refused |= refusal != ERROR_NONE
+        for k in range(partitions):
+            commit_row(&c.w)
+            code = refusal
+            if code == ERROR_NONE:
+                code = _topic_error(core.table, &c.w, &topic)
+            if code == ERROR_NONE:
+                left[0] += 1
+            elif not _refuse_row(c, at, code):
+                return False
+            at += 1
+        commit_tags(&c.w)
+    if not refused:                         # the coordinator's errors come first, as ever
+        free(c.codes)
+        c.codes = NULL
+    return True
+
+cdef int _check_rights(Core* core, Commit* c, Request* r) noexcept nogil:
+    """Returns what comes next: APPENDED, the rows that c.codes does not refuse; REFUSED: no row is
+    left; ASKS_PYTHON: it decides on rights; FAILED: no memory."""
+    cdef int64_t left = 0
+    cdef int worst, slot
+    cdef int16_t code
+    cdef bint has_memory
+    permission_begin(r)
+    worst = _group_right(c, r, &code)
+    if worst == PERMISSION_DENIED:
+        if not _refuse_row(c, 0, code):
+            return FAILED
+        memset(c.codes, code, c.w.rows)     # whether a topic exists is not said
+        return REFUSED
+    slot = epoch_enter(table_epochs(core.table))
+    has_memory = _refuse_rows(core, c, r, &left, &worst)
+    epoch_leave(table_epochs(core.table), slot)
+    if not has_memory:
+        return FAILED
+    if worst == PERMISSION_UNKNOWN:
+        return ASKS_PYTHON
+    return APPENDED if left or c.codes == NULL else REFUSED
 
 
 # -------------------------------------------------------------------------------- the group
@@ -229,7 +329,7 @@ cdef int16_t _check_group(Core* core, const Commit* c, const Group* group, Group
     asks.epoch, asks.version, asks.transactional = w.generation, w.version, w.transactional
     code = group_accepts(core.groups, group, &asks, member)
     if code == EARLIER_EPOCH:
-        code = ERROR_NONE if _has_had_all(core, c.request, member[0]) else (
+        code = ERROR_NONE if _has_had_all(core, c, member[0]) else (
             member_refuses_epoch(member[0]))
     if w.transactional and w.version < TXN_VERSION_STALE and code == ERROR_STALE_MEMBER_EPOCH:
         return ERROR_ILLEGAL_GENERATION         # the error that these producers know
@@ -301,7 +401,9 @@ cdef int16_t _build(Core* core, Commit* c, Buffer* b) noexcept nogil:
         partitions = commit_topic(&c.w)
         for k in range(partitions):
             commit_row(&c.w)
-            code = _row_error(core, &c.w, &topic)
+            code = _refusal(c, at)
+            if code == ERROR_NONE:
+                code = _row_error(core, &c.w, &topic)
             if not (_add_row(c, b) if code == ERROR_NONE else _refuse_row(c, at, code)):
                 return -1
             if b.size > policy.message_bytes_max:
@@ -472,6 +574,7 @@ cdef void _await_id(Core* core, Commit* c) noexcept nogil:
     """Until the id's flush, which the wait watches; else for as long as Python's step may take."""
     c.wait, c.joining = c.joining, NULL
     c.wait.is_held = True
+    c.wait.codes = c.codes
     c.wait.expired_code = _for_client(&c.w, ERROR_CONCURRENT_TRANSACTIONS)
     c.wait.deadline_ns = c.request.received_ns + core.timeout_ns
     if not watch_waits(&c.wait.durable.watch):
@@ -494,7 +597,7 @@ cdef int _joins(Core* core, Commit* c, Partition** joined) noexcept nogil:
     if states_error(core.states, partition) != ERROR_NONE or c.w.group_bytes == 0:
         return APPENDED                     # it is refused for that
     p = partition_find(core.table, core.topic, core.topic_bytes, partition)
-    if p == NULL or partition_error(core.table, p) != ERROR_NONE or not _has_topic(core, c.request):
+    if p == NULL or partition_error(core.table, p) != ERROR_NONE or not _has_topic(core, c):
         return APPENDED
     h.producer_id, h.producer_epoch = c.w.producer_id, c.w.producer_epoch
     if core.transactions == NULL or (
@@ -624,10 +727,12 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     if c.w.rows == 0:
         return _answer(core, r, out, ERROR_NONE, NULL)
     c.hashed = group_hash(core.groups, c.w.group, c.w.group_bytes)
-    slot = epoch_enter(table_epochs(core.table))
-    outcome = _attempt(core, &c)
-    epoch_leave(table_epochs(core.table), slot)
-    _drop(core, c.joining)
+    outcome = APPENDED if r.permissions == NULL else _check_rights(core, &c, r)
+    if outcome == APPENDED:
+        slot = epoch_enter(table_epochs(core.table))
+        outcome = _attempt(core, &c)
+        epoch_leave(table_epochs(core.table), slot)
+        _drop(core, c.joining)
     if outcome == HELD:
         return handler_parks(parked, c.wait, c.wait.deadline_ns, unfinished=True)
     if outcome == APPENDED and c.wait != NULL:
@@ -642,14 +747,16 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
 cdef int _resume(void* context, Request* r, Response* out, Parked* parked, bint expired) noexcept nogil:
     cdef Core* core = <Core*>context
     cdef Wait* wait = <Wait*>parked.state
-    cdef int16_t code = wait.expired_code
+    cdef int outcome
     parked.state = NULL
     if not wait.is_held:
         return _settle(core, r, out, parked, wait, expired)
-    _drop(core, wait)
     if expired:
-        return _answer(core, r, out, code, NULL)
-    return _handle(context, r, out, parked)
+        outcome = _answer(core, r, out, wait.expired_code, wait.codes)
+        _drop(core, wait)
+        return outcome
+    _drop(core, wait)
+    return _handle(context, r, out, parked)     # with the rights of now
 
 cdef void _abandon(void* context, Parked* parked) noexcept nogil:
     _drop(<Core*>context, <Wait*>parked.state)

@@ -9,7 +9,7 @@ CONCURRENT_TRANSACTIONS.
 Python parses, and asks `TransactionSteps.add` and `has`, for requests in another form than the
 plain one: AddPartitionsToTxn 4 and 5, which brokers send; tagged fields; more than ADDED_MAX
 partitions; a partition that the cluster does not have; a group when __consumer_offsets does not
-exist yet.
+exist yet; and with an authorizer those that lack a right (EndTxn is refused here).
 
     AddPartitionsToTxnRequest   transactional id, producer id, epoch, [name, [index]]    0 to 3
     AddOffsetsToTxnRequest      transactional id, producer id, epoch, group              0 to 4
@@ -30,7 +30,7 @@ from barnabas.cext.codec.cursor cimport (
 )
 from barnabas.cext.codec.error_codes cimport (
     ERROR_CONCURRENT_TRANSACTIONS, ERROR_INVALID_PRODUCER_EPOCH, ERROR_NONE,
-    ERROR_PRODUCER_FENCED,
+    ERROR_PRODUCER_FENCED, ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 from barnabas.cext.codec.fields cimport (
     read_count, read_no_tags, read_string, skip_tags, write_count, write_no_tags, write_string,
@@ -52,6 +52,10 @@ from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.network.handler cimport (
     HANDLER_CLOSE, HANDLER_DONE, HANDLER_PYTHON, handler_parks, NativeHandler, Parked, Request,
     request_error, Response, response_begin, response_end,
+)
+from barnabas.cext.network.permissions cimport (
+    OPERATION_READ, OPERATION_WRITE, permission_ask, PERMISSION_ALLOWED, permission_begin,
+    PERMISSION_DENIED, RESOURCE_GROUP, RESOURCE_TOPIC, RESOURCE_TRANSACTIONAL_ID,
 )
 from barnabas.cext.partition.partitions cimport (
     Table, table_epochs, table_is_fsync, topic_has_partition, topic_named,
@@ -151,6 +155,34 @@ cdef int _read(Core* core, const Request* r, Asked* asked, AskedRow* rows) noexc
     read_no_tags(&c, flexible)
     return HANDLER_PYTHON if c.bad or cursor_left(&c) != 0 else HANDLER_DONE
 
+cdef int _group_right(Request* r) noexcept nogil:
+    """Asks for the right to read the group of AddOffsetsToTxn, whose request _read has checked."""
+    cdef Cursor c = cursor_of(r.data + r.body_at, r.size_bytes - r.body_at)
+    cdef bint flexible = r.api_version >= VERSION_FLEXIBLE
+    cdef int32_t size_bytes
+    cdef const uint8_t* group
+    read_string(&c, flexible, False, &size_bytes)
+    cursor_i64(&c)
+    cursor_i16(&c)
+    group = read_string(&c, flexible, False, &size_bytes)
+    return permission_ask(r, OPERATION_READ, RESOURCE_GROUP, group, size_bytes)
+
+cdef int _right(Request* r, const Asked* asked) noexcept nogil:
+    """Asks for the rights that a step needs; returns the largest answer of permission_ask."""
+    cdef int worst = permission_ask(
+        r, OPERATION_WRITE, RESOURCE_TRANSACTIONAL_ID, asked.name, asked.name_bytes)
+    cdef const uint8_t* before = NULL
+    cdef int32_t i
+    if r.api_key == KEY_ADD_OFFSETS:
+        worst = max(worst, _group_right(r))
+    elif r.api_key == KEY_ADD_PARTITIONS:
+        for i in range(asked.count):
+            if asked.rows[i].topic != before:
+                before = asked.rows[i].topic
+                worst = max(worst, permission_ask(
+                    r, OPERATION_WRITE, RESOURCE_TOPIC, before, asked.rows[i].topic_bytes))
+    return worst
+
 cdef void _write_partitions(Buffer* b, Request* r, bint flexible, int16_t code) noexcept nogil:
     """Writes the request's topics again, each partition with the error code."""
     cdef Cursor c = cursor_of(r.data + r.body_at, r.size_bytes - r.body_at)
@@ -234,11 +266,19 @@ cdef int _try(Core* core, Request* r, Response* out, Parked* parked, WaitingStep
     NULL."""
     cdef Asked asked
     cdef AskedRow rows[ADDED_MAX]
-    cdef int outcome, slot
+    cdef int outcome, right, slot
     cdef int status = _read(core, r, &asked, rows)
     if status != HANDLER_DONE:
         _drop(core, waiting)
         return status
+    if r.permissions != NULL:
+        permission_begin(r)
+        right = _right(r, &asked)
+        if right != PERMISSION_ALLOWED:
+            _drop(core, waiting)
+            if right == PERMISSION_DENIED and r.api_key == KEY_END:
+                return _answer(core, r, out, -1, -1, ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return HANDLER_PYTHON               # it decides, or refuses row by row
     if waiting == NULL and table_is_fsync(core.table):
         waiting = _waiting_new(r, &asked)       # before the append: then nothing may fail
         if waiting == NULL:

@@ -20,8 +20,14 @@ records.
 A read_committed consumer reads up to the last stable offset, and its answer lists the aborted
 transactions that overlap the returned records (cext/log/log_transactions.pyx).
 
-This broker does not serve followers. It answers a replica id >= 0 as Kafka answers a replica that
-is not assigned: UNKNOWN_LEADER_EPOCH if the request has an epoch, else NOT_LEADER_OR_FOLLOWER.
+The client must have the right to read each topic (cext/network/permissions.pyx). A topic without it
+has the error TOPIC_AUTHORIZATION_FAILED and is treated like one that does not exist. The rights are
+checked at each fetch of a session too, and again when a rule changes while the request waits, until
+its records go out.
+
+This broker does not serve followers. A client that sends a replica id needs the right
+CLUSTER_ACTION, and without it counts as no replica (CVE-2018-1288). With it, the broker answers a
+replica id >= 0 as Kafka answers a replica that is not assigned: UNKNOWN_LEADER_EPOCH if the request has an epoch, else NOT_LEADER_OR_FOLLOWER.
 
 A delayed fetch first registers its watches, then reads the partitions' state again, then waits.
 This module keeps no Partition pointer: each look enters an epoch of its own. Slices hold
@@ -50,10 +56,12 @@ from barnabas.cext.fetch.interception cimport (
 from barnabas.cext.fetch.request cimport (
     FETCH_FLEXIBLE_FROM, FETCH_NO_MEMORY, FETCH_OK, FETCH_VERSION_MAX, FETCH_VERSION_MIN,
     PART_OF_UNKNOWN_ID, PART_PRESENT, PART_UNKNOWN, FetchPartition, fetch_parse,
-    fetch_request_clear, fetch_request_free, fetch_request_init,
+    fetch_request_clear, fetch_request_free, fetch_request_init, fetch_same_topic,
 )
 from barnabas.cext.fetch.response cimport fetch_answer, fetch_answer_frame_bytes
-from barnabas.cext.fetch.sessions cimport FetchSessions, session_begin, session_drop, session_finish
+from barnabas.cext.fetch.sessions cimport (
+    FetchSessions, session_begin, session_drop, session_finish, session_retract,
+)
 from barnabas.cext.log.log cimport (
     LogSlice, log_end_offset, log_epoch_end, log_read, log_start_offset,
 )
@@ -69,8 +77,12 @@ from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.handler cimport (
-    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PARKED, handler_parks, Parked, Request, request_error,
-    Response, response_free, response_init,
+    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PARKED, handler_parks, HANDLER_PYTHON, Parked, Request,
+    request_error, Response, response_free, response_init,
+)
+from barnabas.cext.network.permissions cimport (
+    OPERATION_CLUSTER_ACTION, OPERATION_READ, permission_ask, PERMISSION_ALLOWED, permission_begin,
+    PERMISSION_DENIED, permission_moved, PERMISSION_UNKNOWN, RESOURCE_CLUSTER, RESOURCE_TOPIC,
 )
 from barnabas.cext.network.quotas cimport (
     QUOTA_FETCH, QuotaSensor, quota_largest, quota_note, quota_use_within,
@@ -79,7 +91,7 @@ from barnabas.cext.partition.partitions cimport (
     LOCAL_THREAD, Partition, partition_commit, partition_error, partition_find, partition_find_id,
     partition_high_watermark, partition_unwatch, partition_visible_end, partition_watch,
     table_bind_waker, table_epochs, table_local_wakes, table_of, table_system, table_wait_local,
-    watch_waits,
+    topic_name_by_id, watch_waits,
 )
 from barnabas.cext.partition.topics cimport ProducePolicy
 from barnabas.cext.record.records cimport AT_BATCH_LENGTH, LOG_OVERHEAD
@@ -93,14 +105,18 @@ cdef enum:
     NOT_LEADER_OR_FOLLOWER = 6
     MESSAGE_TOO_LARGE = 10
     FENCED_LEADER_EPOCH = 74
+    TOPIC_AUTHORIZATION_FAILED = 29
     UNKNOWN_LEADER_EPOCH = 75
     UNKNOWN_TOPIC_ID = 100
     FETCH_KEY = 1
+    CLUSTER_NAME_BYTES = 13
     INT32_LAST = 0x7FFFFFFF
     NOT_COUNTED = -2            # no thread index
     ABORTED_ANSWER_BYTES = 17   # of an aborted transaction in the answer
     REQUEST_TIMED_OUT = 7
     REWRITES_MAX = 1024         # ranges that wait for plugins
+
+cdef const char* CLUSTER_NAME = b"kafka-cluster"     # the one resource of its type
 
 cdef int64_t COLD_WAIT_NS = 30000000000     # afterwards the range is sent, read or not
 cdef int64_t REWRITE_WAIT_NS = 30000000000  # afterwards a range that plugins still have is an error
@@ -337,6 +353,69 @@ cdef inline int64_t now_ns(FetchCore* core) noexcept nogil:
     cdef System* system = table_system(core.table)
     return system.monotonic_ns(system)
 
+# ---- rights
+
+cdef void refuse_part(FetchPartition* part, int16_t error, int absent) noexcept nogil:
+    """Refuses a partition for good, with the records that were chosen for it."""
+    refuse_records(part, error)
+    part.absent = absent
+
+cdef int ask_to_read(FetchCore* core, FetchPartition* part, Request* request) noexcept nogil:
+    """Asks for the right to read the partition's topic; inside an epoch. Refuses the partition if
+    the topic's id is unknown: no right was asked for, so that it stays so."""
+    cdef const uint8_t* topic = part.key.topic
+    cdef int32_t topic_bytes = part.key.topic_bytes
+    if topic == NULL:
+        topic = <const uint8_t*>topic_name_by_id(core.table, part.key.topic_id, &topic_bytes)
+        if topic == NULL:
+            refuse_part(part, UNKNOWN_TOPIC_ID, PART_OF_UNKNOWN_ID)
+            return PERMISSION_ALLOWED
+    return permission_ask(request, OPERATION_READ, RESOURCE_TOPIC, topic, topic_bytes)
+
+cdef int check_topics(FetchCore* core, FetchRequest* r, Request* request) noexcept nogil:
+    """Refuses the partitions that the client may not read. Returns the largest answer of
+    permission_ask."""
+    cdef FetchPartition* part
+    cdef FetchPartition* before = NULL      # the last one that was asked for, with its answer
+    cdef int answer = PERMISSION_ALLOWED, worst = PERMISSION_ALLOWED
+    cdef int32_t i
+    cdef int slot = epoch_enter(table_epochs(core.table))
+    for i in range(r.part_count):
+        part = &r.parts[i]
+        if part.absent != PART_PRESENT:
+            continue
+        if before == NULL or not fetch_same_topic(&before.key, &part.key):
+            answer = ask_to_read(core, part, request)
+            worst = max(worst, answer)
+            before = part if part.absent == PART_PRESENT else NULL
+        if answer == PERMISSION_DENIED:
+            refuse_part(part, TOPIC_AUTHORIZATION_FAILED, PART_UNKNOWN)
+    epoch_leave(table_epochs(core.table), slot)
+    return worst
+
+cdef int check_follower(FetchRequest* r, Request* request) noexcept nogil:
+    """As check_topics, for a request with a replica id: the one right is for all partitions."""
+    cdef int32_t i
+    cdef int answer = permission_ask(
+        request, OPERATION_CLUSTER_ACTION, RESOURCE_CLUSTER, <const uint8_t*>CLUSTER_NAME,
+        CLUSTER_NAME_BYTES)
+    if answer == PERMISSION_DENIED:
+        for i in range(r.part_count):
+            refuse_part(&r.parts[i], TOPIC_AUTHORIZATION_FAILED, PART_UNKNOWN)
+        r.replica_id = -1
+    return answer
+
+cdef bint check_rights(FetchCore* core, FetchWait* w, Request* request) noexcept nogil:
+    """Refuses what the client may not read, by the present rules. Returns False when Python has to
+    decide: then the request is as if it had not been made, and `w` is freed."""
+    permission_begin(request)
+    if (check_topics(core, &w.r, request) if w.r.replica_id < 0
+            else check_follower(&w.r, request)) != PERMISSION_UNKNOWN:
+        return True
+    session_retract(core.sessions, &w.use)
+    wait_free(core, w)
+    return False
+
 # ---- answering
 
 cdef void settle_records(FetchRequest* r) noexcept nogil:
@@ -563,6 +642,8 @@ cdef int native_handle(void* context, Request* request, Response* out, Parked* p
     if status < 0:
         wait_free(core, w)
         return HANDLER_CLOSE
+    if request.permissions != NULL and not check_rights(core, w, request):
+        return HANDLER_PYTHON
     request.from_follower = w.r.replica_id >= 0
     if quota_of(request) != NULL:       # as in Kafka: an answer that never fits is never asked for
         w.r.max_bytes = <int32_t>min(<int64_t>w.r.max_bytes, quota_largest(quota_of(request)))
@@ -575,6 +656,11 @@ cdef int native_handle(void* context, Request* request, Response* out, Parked* p
 cdef int native_resume(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
     cdef FetchCore* core = <FetchCore*>context
     cdef FetchWait* w = <FetchWait*>parked.state
+    if permission_moved(request):
+        unwatch_all(core, w)        # it forgets which partitions have watches
+        if not check_rights(core, w, request):
+            parked.state = NULL
+            return HANDLER_PYTHON
     if w.rewrites:
         if not expired and not plugins_are_done(w):
             return HANDLER_PARKED

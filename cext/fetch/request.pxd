@@ -27,10 +27,10 @@ cdef struct FetchKey:           # `topic` is NULL if the request names topics by
     int32_t index
     uint8_t topic_id[16]
 
-cdef enum:  # whether a partition exists, in the order in which Kafka answers them
+cdef enum:  # whether a partition is read, in the order in which Kafka answers them
     PART_PRESENT = 0
     PART_OF_UNKNOWN_ID = 1
-    PART_UNKNOWN = 2
+    PART_UNKNOWN = 2            # it does not exist, or the client may not read it
     PART_ORDERS = 3
 
 cdef struct FetchPartition:

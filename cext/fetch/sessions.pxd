@@ -71,7 +71,8 @@ cdef struct SessionCache:
 cdef struct SessionUse:         # what one request has to do with a session
     Session* session            # held until session_finish or session_drop; NULL: none
     uint64_t changes
-    int32_t epoch               # the session's after this request
+    int32_t epoch               # the session's after this request,
+    int32_t asked_epoch         # and before it
     bint create                 # a full request: a session is made with the answer
 
 cdef SessionCache* session_cache_new(int32_t slots_max, int64_t memory_bytes_max, uint64_t seed) noexcept nogil
@@ -89,6 +90,8 @@ cdef int session_begin(SessionCache* cache, FetchRequest* r, int64_t now_ms, Ses
 # the session id of the answer and returns the error of the whole answer.
 cdef int16_t session_finish(SessionCache* cache, FetchRequest* r, int64_t now_ms, SessionUse* use, int32_t* session_id) noexcept nogil
 cdef void session_drop(SessionCache* cache, SessionUse* use) noexcept nogil
+# Drops the use as if the request had not been made: the same request may come again.
+cdef void session_retract(SessionCache* cache, SessionUse* use) noexcept nogil
 
 cdef class FetchSessions:
     """Python's owner of one SessionCache."""

@@ -467,7 +467,7 @@ cdef int begin_incremental(SessionCache* cache, FetchRequest* r, Session* s, Ses
     if not copy_entries(s, r):
         return FETCH_NO_MEMORY
     use.session = s
-    use.epoch = s.epoch
+    use.epoch, use.asked_epoch = s.epoch, r.session_epoch
     use.changes = s.changes
     return 0
 
@@ -503,6 +503,17 @@ cdef void session_drop(SessionCache* cache, SessionUse* use) noexcept nogil:
     if use.session != NULL:
         session_release(cache, use.session)
         use.session = NULL
+
+cdef void session_retract(SessionCache* cache, SessionUse* use) noexcept nogil:
+    """What the request has added to the session and removed from it stays: the request will do it
+    again, to no effect."""
+    cdef Session* s = use.session
+    if s != NULL:
+        pthread_mutex_lock(&s.lock)
+        if s.epoch == use.epoch and s.changes == use.changes:
+            s.epoch = use.asked_epoch
+        pthread_mutex_unlock(&s.lock)
+    session_drop(cache, use)
 
 cdef bint must_tell(SessionEntry* e, const FetchPartition* part) noexcept nogil:
     """Returns whether the partition has news, and records that the answer contains them."""

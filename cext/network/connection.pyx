@@ -24,7 +24,7 @@ from barnabas.cext.codec.cursor cimport (
 )
 from barnabas.cext.codec.endian cimport be32_load
 from barnabas.cext.log.segment cimport segment_fd, segment_release
-from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i64
+from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i64, atomic_load_pointer
 from barnabas.cext.memory.sys cimport System, iovec
 from barnabas.cext.network.closings cimport closings_put
 from barnabas.cext.network.connection_metrics cimport (
@@ -36,7 +36,8 @@ from barnabas.cext.network.connection_table cimport (
     paused_add, paused_remove, table_add, table_remove, timer_move, timer_not_after,
 )
 from barnabas.cext.network.handler cimport (
-    HANDLER_DONE, HANDLER_PARKED, HANDLER_PYTHON, HANDLER_SILENT, Handler, Request, Response, ResponseSlice,
+    HANDLER_DONE, HANDLER_PARKED, HANDLER_PYTHON, HANDLER_SILENT, Handler, KEPT_BUFFER_BYTES, Request,
+    Response, ResponseSlice,
     response_append as _append, response_free, response_init, response_reset as _response_reset,
 )
 from barnabas.cext.network.network_state cimport *
@@ -107,6 +108,8 @@ cdef void conn_open(NetThread* t, int fd, int32_t listener_index, uint64_t conne
         c.request.thread_index = t.index
         c.request.listener_index = listener_index
         c.request.peer = &c.peer
+        c.request.permissions = atomic_load_pointer(&t.network.permissions)
+        c.request.questions = &t.questions
         c.transport = t.network.listeners[listener_index].transport
         c.work = WORK_NONE if c.transport == NULL else WORK_HANDSHAKE
         c.active_ns = t.now_ns
@@ -154,6 +157,7 @@ cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexc
         count_parked(t, c, -1)
         c.handler.abandon(c.handler.context, &c.parked)
     c.work = WORK_NONE
+    _forget_questions(t)
     _release_block(t, c)
     _release_input(t, c)
     _give_overdraft_back(t, c)
@@ -173,6 +177,12 @@ cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexc
     _uncount(t, c.listener_index, &c.peer, why)
     c.next_paused = t.dead
     t.dead = c
+
+
+cdef void _forget_questions(NetThread* t) noexcept nogil:
+    t.questions.size = 0
+    if t.questions.failed or t.questions.capacity > KEPT_BUFFER_BYTES:
+        buffer_free(&t.questions)
 
 
 cdef void _release_block(NetThread* t, Connection* c) noexcept nogil:
@@ -229,8 +239,7 @@ cdef void conn_event(NetThread* t, Connection* c, uint32_t events) noexcept nogi
             chain_append(t, CHAIN_HANDSHAKES, c)
         elif events & (EPOLLHUP | EPOLLERR):
             conn_close(t, c, WHY_PEER, 0)
-        elif (events & EPOLLRDHUP and not (c.work == WORK_PARKED and c.parked.unfinished)
-                and _has_no_request(c)):
+        elif events & EPOLLRDHUP and not _is_unfinished(c) and _has_no_request(c):
             conn_close(t, c, WHY_PEER, 0)
         elif events & EPOLLRDHUP:
             # What it sent before it went (acks=0, perhaps) is carried out, and read in its turn.
@@ -239,6 +248,11 @@ cdef void conn_event(NetThread* t, Connection* c, uint32_t events) noexcept nogi
         else:
             c.in_fired = True
     conn_settle(t, c)
+
+
+cdef inline bint _is_unfinished(const Connection* c) noexcept nogil:
+    """Returns whether the request in work is to be carried out though its peer sends no more."""
+    return c.parked.unfinished and (c.work == WORK_PARKED or c.work == WORK_PYTHON)
 
 
 cdef bint _has_no_request(Connection* c) noexcept nogil:
@@ -803,6 +817,7 @@ cdef void conn_login(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
         _hold(t, &c.principal, mail.bytes)
         c.request.principal = c.principal.data if c.principal.size else NULL
         c.request.principal_bytes = c.principal.size
+        c.request.caller = 0
 
 
 cdef void _hold(NetThread* t, Buffer* place, Buffer value) noexcept nogil:
@@ -847,6 +862,7 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
         conn_close(t, c, why, size_bytes if why == WHY_BAD_HEADER else q.api_key)
         return
     q.received_ns = t.now_ns
+    q.asked_count = 0
     request_begins(t, c)
     t.counters.requests += 1
     handler = _handler_for(t.network, q)
@@ -936,10 +952,14 @@ cdef void _outcome(NetThread* t, Connection* c, Handler* handler, int outcome) n
         c.handler = handler
         request_parks(t, c)
     elif outcome == HANDLER_PYTHON:
-        if not queue_push(t.network, c):
+        if t.questions.failed or not queue_push(t.network, c):
             conn_close(t, c, WHY_MEMORY, c.request.size_bytes)
             return
         c.work = WORK_PYTHON
+        # Its handler goes on with it when Python has decided.
+        c.parked.unfinished = t.questions.size > 0
+        c.request.asked_count += t.questions.size > 0
+        _forget_questions(t)
         t.counters.python_requests += 1
     elif outcome == HANDLER_SILENT:
         if c.request.quota != NULL:

@@ -37,6 +37,10 @@ cdef struct Request:
     const void* peer            # a net_peer, while its network thread handles it
     const uint8_t* principal    # User:NAME of its connection, likewise; NULL: User:ANONYMOUS
     int64_t principal_bytes
+    void* permissions           # a Permissions, while its network thread handles it; NULL: no authorizer
+    Buffer* questions           # rights that Python has to decide on (permissions.pxd)
+    int64_t caller              # hash of principal and host; 0: not computed yet
+    int64_t rules_epoch         # of the rules by which the request was checked last
     int64_t received_ns         # monotonic, when the frame was complete
     int64_t* errors             # answers by error code, for request_error(); NULL: not counted here
     bint from_follower          # a handler found that another broker asks
@@ -44,6 +48,7 @@ cdef struct Request:
     bint unmetered              # Python finds the quotas of its client first,
     bint native                 # and then gives it back to its native handler
     QuotaBinding* quota         # of its client, while its connection lives; NULL: no quotas exist
+    int8_t asked_count          # how often Python has decided on rights for it
 
 cdef struct ResponseSlice:
     int64_t after_byte          # goes out after this many bytes of `bytes`
@@ -92,6 +97,10 @@ cdef class NativeHandler:
         self, tuple apis, void* context, HandleRequest handle, ResumeRequest resume,
         AbandonRequest abandon)
     cdef void bind(self, Waker* waker)   # called once by the reactor before its threads start
+
+cdef class PermissionTable:
+    """Python's carrier of the permissions from the module that makes them to the reactor."""
+    cdef void* permissions      # a Permissions (permissions.pxd); NULL until that sets it
 
 # The functions of a handler whose requests never wait.
 cdef int handler_resumes_nothing(

@@ -1,4 +1,5 @@
-"""Python's carrier of a native handler: each derives from NativeHandler and calls declare().
+"""Python's carriers of native handlers, which derive from NativeHandler and call declare(), and of
+the permissions (cext/network/permissions.pyx).
 
 Next on the data path: cext/network/reactor.pyx puts the native handlers into its table.
 """
@@ -23,6 +24,12 @@ cdef class NativeHandler:
 
     cdef void bind(self, Waker* waker):
         """Gives the handler its waker; a handler whose requests never wait ignores it."""
+
+
+cdef class PermissionTable:
+
+    def __cinit__(self, *_args, **_named):
+        self.permissions = NULL
 
 
 cdef int handler_resumes_nothing(

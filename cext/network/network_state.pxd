@@ -237,6 +237,7 @@ cdef struct NetThread:
     uint8_t* stage
     Response response           # what a handler fills
     Response gathered           # answers of one connection that go out together
+    Buffer questions            # of the request in work, for Python's authorizer
     bint draining
     ThreadCounters counters
     RequestMetricsTable metrics
@@ -247,8 +248,9 @@ cdef struct PyRequest:          # a request on its way to Python; its bytes foll
     Request request
     net_peer peer
     int64_t principal_bytes     # of its connection, behind the frame,
-    int64_t session_bytes       # and behind the principal
-    int64_t held_bytes          # all three: what it counts in the budget
+    int64_t session_bytes       # and behind the principal,
+    int64_t questions_bytes     # and behind the session
+    int64_t held_bytes          # all four: what it counts in the budget
     int8_t login
 
 cdef struct PyQueue:
@@ -350,6 +352,7 @@ cdef struct Network:
     pthread_mutex_t budget_lock             # a growing buffer compares and takes under it
     int64_t refused[WHY_COUNT]              # atomic: by the acceptor
     Route routes[API_KEYS_MAX]  # by API key
+    void* permissions           # atomic: a Permissions for its requests; NULL: no authorizer
     int16_t* flexible_from
     int32_t key_count
     NetThread* threads[THREADS_MAX]         # written once, never moved
@@ -392,7 +395,7 @@ cdef bint inbox_post(NetThread* thread, Mail* mail) noexcept nogil
 cdef int64_t inbox_take(NetThread* thread, bint* wake_all) noexcept nogil
 cdef void network_wake(void* network, int32_t thread_index, uint64_t connection_id) noexcept nogil
 
-# The request in work of the connection, copied.
+# The request in work of the connection, copied, with its questions.
 cdef bint queue_push(Network* network, const Connection* connection) noexcept nogil
 cdef PyRequest* queue_pop(Network* network, int64_t timeout_ms) noexcept nogil
 cdef PyRequest* queue_pop_now(Network* network) noexcept nogil

@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from barnabas.cext.codec.buffer cimport buffer_free
+from barnabas.cext.codec.buffer cimport Buffer, buffer_free
 from barnabas.cext.memory.atomics cimport (
     atomic_add_i64, atomic_cas_i64, atomic_fence, atomic_load_i32, atomic_load_i64,
     atomic_store_i32, atomic_store_i64,
@@ -139,6 +139,7 @@ cdef void _thread_free(NetThread* t) noexcept nogil:
     pthread_mutex_destroy(&t.inbox.lock)
     response_free(&t.response)
     response_free(&t.gathered)
+    buffer_free(&t.questions)
     free(t.inbox.mails)
     free(t.taken)
     free(t.by_id)
@@ -220,7 +221,9 @@ cdef void network_wake(void* network, int32_t thread_index, uint64_t connection_
 cdef bint queue_push(Network* n, const Connection* c) noexcept nogil:
     """Copies the frame and counts it against the budget. Returns False if memory ran out."""
     cdef const Request* request = &c.request
-    cdef int64_t held_bytes = request.size_bytes + c.principal.size + c.session.size
+    cdef const Buffer* questions = request.questions
+    cdef int64_t held_bytes = (
+        request.size_bytes + c.principal.size + c.session.size + questions.size)
     cdef PyRequest* r = <PyRequest*>malloc(sizeof(PyRequest) + held_bytes)
     cdef uint8_t* data
     cdef bint wake
@@ -234,18 +237,23 @@ cdef bint queue_push(Network* n, const Connection* c) noexcept nogil:
     r.request.peer = NULL
     r.request.principal = NULL
     r.request.quota = NULL
+    r.request.permissions = NULL
+    r.request.questions = NULL
     if request.client_id != NULL:
         r.request.client_id = data + (request.client_id - request.data)
     r.peer = c.peer
     r.login = c.login
     r.principal_bytes = c.principal.size
     r.session_bytes = c.session.size
+    r.questions_bytes = questions.size
     r.held_bytes = held_bytes
     data += request.size_bytes
     if c.principal.size:
         memcpy(data, c.principal.data, c.principal.size)
     if c.session.size:
         memcpy(data + c.principal.size, c.session.data, c.session.size)
+    if questions.size:
+        memcpy(data + c.principal.size + c.session.size, questions.data, questions.size)
     budget_force(n, held_bytes)
     pthread_mutex_lock(&n.queue.lock)
     if n.queue.closed:

@@ -18,7 +18,7 @@ from libc.string cimport memcpy, memset
 
 from barnabas.cext.memory.atomics cimport (
     atomic_add_i64, atomic_cas_i64, atomic_fence, atomic_load_i32, atomic_load_i64,
-    atomic_store_i64,
+    atomic_store_i64, atomic_store_pointer,
 )
 from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.memory.sys cimport SystemCalls
@@ -29,7 +29,7 @@ from barnabas.cext.network.connection cimport (
     conn_quotas, conn_replied, conn_resume, conn_settle, conn_timer, conn_unpause,
 )
 from barnabas.cext.network.connection_table cimport table_find
-from barnabas.cext.network.handler cimport NativeHandler
+from barnabas.cext.network.handler cimport NativeHandler, PermissionTable
 from barnabas.cext.network.network_state cimport *
 from barnabas.cext.network.request_metrics cimport RequestMetricsTable, metrics_dict, metrics_init
 from barnabas.cext.network.request_queue cimport peer_of, pending_request
@@ -308,6 +308,7 @@ cdef class Reactor:
     cdef object _system
     cdef tuple _handlers
     cdef list _names
+    cdef object _permissions
     cdef dict _transports               # by place: network threads use them
     cdef list _threads                  # by index; the first thread_count take connections
     cdef object _acceptor
@@ -408,6 +409,15 @@ cdef class Reactor:
         for i in range(API_KEYS_MAX):
             self._network.throttle_from[i] = throttle_from.get(i, -1)
         atomic_store_i64(&self._network.quota_generation, generation)
+
+    def set_permissions(self, PermissionTable permissions not None) -> None:
+        """Makes native handlers check the rights of all connections that open from now on. Raises
+        RuntimeError when they do so already: connections refer to the table."""
+        with self._lock:
+            if self._permissions is not None:
+                raise RuntimeError("the reactor has permissions already")
+            self._permissions = permissions
+            atomic_store_pointer(&self._network.permissions, permissions.permissions)
 
     def look_at_timers(self) -> None:
         """Makes every thread check its timers now, after a limit or the clock has changed."""

@@ -33,6 +33,7 @@ cdef class PendingRequest:
     cdef readonly int login
     cdef readonly bytes principal
     cdef readonly bytes session
+    cdef bytes _questions
     cdef void _runs_no_more(self) noexcept
     cdef int _set(self, int kind, int login, bytes value, int64_t ends_ns) except -1
     cdef int _start(self, Mail* mail, int kind) except -1

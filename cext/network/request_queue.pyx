@@ -14,8 +14,11 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from barnabas.cext.codec.buffer cimport Buffer, buffer_bytes, buffer_free, buffer_init
+from barnabas.cext.codec.cursor cimport (
+    Cursor, cursor_i32, cursor_i8, cursor_left, cursor_of, cursor_take,
+)
 from barnabas.cext.codec.endian cimport be32_load
-from barnabas.cext.memory.atomics cimport atomic_add_i64
+from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_pointer
 from barnabas.cext.network.closings cimport Farewell
 from barnabas.cext.network.network_state cimport (
     LOGIN_CERTIFICATE, LOGIN_EXPIRING, LOGIN_FAILED, LOGIN_NEEDED, LOGIN_OPEN, LOGIN_RAW_TOKENS,
@@ -54,6 +57,22 @@ cdef tuple peer_of(const void* peer):
     return known[1], net_port(<const net_peer*>peer)
 
 
+cdef list questions_of(bytes noted):
+    """Reads what permissions.pyx has noted."""
+    cdef Cursor c = cursor_of(<const uint8_t*><const char*>noted, len(noted))
+    cdef int operation, resource_type
+    cdef int32_t name_bytes
+    found = []
+    while cursor_left(&c) > 0:
+        operation, resource_type = cursor_i8(&c), cursor_i8(&c)
+        name_bytes = cursor_i32(&c)
+        found.append((
+            operation, resource_type,
+            PyBytes_FromStringAndSize(<char*>cursor_take(&c, name_bytes), name_bytes),
+        ))
+    return found
+
+
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class PendingRequest:
     """One request for Python. If it is dropped without an answer, its connection closes."""
@@ -64,6 +83,25 @@ cdef class PendingRequest:
     @property
     def peer(self) -> tuple[str, int]:
         return peer_of(&self._peer)
+
+    @property
+    def address(self) -> bytes:
+        """The client's address in 16 bytes."""
+        cdef uint8_t address[16]
+        net_address(&self._peer, address)
+        return PyBytes_FromStringAndSize(<char*>address, 16)
+
+    @property
+    def caller(self) -> bytes:
+        """The client's address and principal, where answers depend on them; empty without an
+        authorizer."""
+        return b"" if atomic_load_pointer(&self._network.permissions) == NULL else self.address + self.principal
+
+    @property
+    def questions(self) -> list:
+        """The rights that its native handler asks for, as (operation, resource type, name) with
+        Kafka's numbers; empty for a request that Python is to answer."""
+        return questions_of(self._questions) if self._questions else []
 
     def reply(self, frame) -> None:
         """Sends one frame, its 4-byte size included: bytes-like, or a list of them to be joined.
@@ -255,6 +293,8 @@ cdef object pending_request(object owner, Network* network, list listener_names,
         p.principal = PyBytes_FromStringAndSize(<char*>behind, r.principal_bytes)
         p.session = PyBytes_FromStringAndSize(
             <char*>(behind + r.principal_bytes), r.session_bytes)
+        p._questions = PyBytes_FromStringAndSize(
+            <char*>(behind + r.principal_bytes + r.session_bytes), r.questions_bytes)
         p.listener_index = r.request.listener_index
         p.listener = listener_names[r.request.listener_index]
         p.data = PyBytes_FromStringAndSize(<char*>r.request.data, r.request.size_bytes)

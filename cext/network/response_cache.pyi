@@ -24,6 +24,8 @@ class ResponseCache(NativeHandler):
         question: bytes,
         frame: bytes,
         good_codes: int,
+        caller: bytes = ...,
     ) -> bool:
         """Stores the framed answer to `question` (the request's body), made in that generation and
-        without an error. Returns False if it is overtaken or too large."""
+        without an error. `caller`: PendingRequest.caller. Returns False if it is overtaken or too
+        large."""

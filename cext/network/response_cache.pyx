@@ -1,9 +1,10 @@
 """The response cache: network threads send answers of Python again for the same question.
 
-A question is a request without its header: API key, version, listener and the bytes of the body.
+A question is a request without its header: API key, version, listener and the bytes of the body;
+with an authorizer also the client's principal and address, since it shows only what they may see.
 Many clients send the same question repeatedly (ApiVersions at each connect, Metadata of their
-topics); Python answers only the first one after a change. A change of the cluster or of a feature
-level (`forget`) or a log that goes offline moves the generation, and an answer is valid in its own
+topics); Python answers only the first one after a change. A change of the cluster, of a feature
+level or of a rule of the authorizer (`forget`) or a log that goes offline moves the generation, and an answer is valid in its own
 generation only. Python reads the generation before it reads any state, so the cache rejects an
 answer that a change has overtaken.
 
@@ -25,11 +26,14 @@ from barnabas.cext.memory.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
     pthread_mutex_unlock,
 )
-from barnabas.cext.memory.secret_hash cimport Secret, secret_hash, secret_init
+from barnabas.cext.memory.secret_hash cimport (
+    Secret, secret_hash, secret_hash_within, secret_init,
+)
 from barnabas.cext.network.handler cimport (
     HANDLER_DONE, HANDLER_PYTHON, handler_abandons_nothing, handler_resumes_nothing, NativeHandler,
     Parked, Request, Response, response_end,
 )
+from barnabas.cext.network.sockets cimport net_address, net_peer
 
 cdef enum:
     SLOTS = 512                 # a power of two
@@ -37,15 +41,23 @@ cdef enum:
     ANSWER_BYTES_MAX = 262144   # copied under the lock: about 20 us
     BYTES_MAX = 8388608
     FRAME_HEAD_BYTES = 8        # size and correlation id: the only bytes that differ
+    ADDRESS_BYTES = 16
 
-cdef struct Answer:             # the question's bytes and then the answer's follow it
+cdef struct Answer:             # the caller, the question's bytes and then the answer's follow it
     int64_t generation
+    int64_t caller_bytes        # 16 of the address, and the principal; 0: no authorizer
     int32_t listener_index
     int16_t api_key
     int16_t api_version
     int64_t question_bytes
     int64_t answer_bytes
     int64_t good_codes          # how many error codes it has, all of them 0
+
+cdef struct Caller:
+    bint is_known               # False: there is no authorizer
+    uint8_t address[ADDRESS_BYTES]
+    const uint8_t* principal
+    int64_t principal_bytes
 
 cdef struct Cache:
     pthread_mutex_t lock        # of the slots and the two sums below
@@ -61,14 +73,42 @@ cdef int64_t _generation(Cache* k) noexcept nogil:
     return atomic_load_i64(&k.forgotten) + offline_marks()
 
 
-cdef int64_t _slot(Cache* k, const uint8_t* question, int64_t size_bytes) noexcept nogil:
-    return secret_hash(&k.secret, question, size_bytes) & (SLOTS - 1)
+cdef inline uint8_t* _question(const Answer* a) noexcept nogil:
+    return <uint8_t*>(a + 1) + a.caller_bytes
+
+
+cdef int64_t _slot(Cache* k, const Caller* caller, const uint8_t* question, int64_t size_bytes) noexcept nogil:
+    cdef int64_t hashed = secret_hash(&k.secret, question, size_bytes)
+    if caller.is_known:
+        hashed = secret_hash_within(&k.secret, hashed, caller.address, ADDRESS_BYTES)
+        hashed = secret_hash_within(&k.secret, hashed, caller.principal, caller.principal_bytes)
+    return hashed & (SLOTS - 1)
+
+
+cdef Caller _caller(const Request* r) noexcept nogil:
+    cdef Caller caller
+    caller.is_known = r.permissions != NULL
+    caller.principal_bytes = 0
+    if caller.is_known:
+        net_address(<const net_peer*>r.peer, caller.address)
+        caller.principal, caller.principal_bytes = r.principal, r.principal_bytes
+    return caller
+
+
+cdef bint _is_for(const Answer* a, const Caller* caller) noexcept nogil:
+    cdef const uint8_t* at = <const uint8_t*>(a + 1)
+    if not caller.is_known:
+        return a.caller_bytes == 0
+    return a.caller_bytes == ADDRESS_BYTES + caller.principal_bytes and (
+        memcmp(at, caller.address, ADDRESS_BYTES) == 0) and (
+        caller.principal_bytes == 0
+        or memcmp(at + ADDRESS_BYTES, caller.principal, caller.principal_bytes) == 0)
 
 
 cdef void _drop(Cache* k, int64_t slot) noexcept nogil:
     cdef Answer* a = k.slots[slot]
     if a != NULL:
-        k.held_bytes -= a.question_bytes + a.answer_bytes
+        k.held_bytes -= a.caller_bytes + a.question_bytes + a.answer_bytes
         k.slots[slot] = NULL
         free(a)
 
@@ -84,21 +124,23 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     cdef Cache* k = <Cache*>context
     cdef const uint8_t* question = r.data + r.body_at
     cdef int64_t size_bytes = r.size_bytes - r.body_at
+    cdef Caller caller
     cdef int64_t slot
     cdef Answer* a
     cdef int outcome = HANDLER_PYTHON
     if size_bytes > QUESTION_BYTES_MAX:
         return HANDLER_PYTHON
-    slot = _slot(k, question, size_bytes)
+    caller = _caller(r)
+    slot = _slot(k, &caller, question, size_bytes)
     pthread_mutex_lock(&k.lock)
     a = k.slots[slot]
     if a != NULL and a.generation == _generation(k) and a.api_key == r.api_key \
             and a.api_version == r.api_version \
             and a.listener_index == r.listener_index and a.question_bytes == size_bytes \
-            and memcmp(<uint8_t*>(a + 1), question, size_bytes) == 0:
+            and _is_for(a, &caller) and memcmp(_question(a), question, size_bytes) == 0:
         buffer_i32(&out.bytes, 0)
         buffer_i32(&out.bytes, r.correlation_id)
-        buffer_bytes(&out.bytes, <uint8_t*>(a + 1) + size_bytes, a.answer_bytes)
+        buffer_bytes(&out.bytes, _question(a) + size_bytes, a.answer_bytes)
         response_end(out)
         if r.errors != NULL:
             r.errors[0] += a.good_codes
@@ -151,11 +193,15 @@ cdef class ResponseCache(NativeHandler):
 
     def store(
         self, *, int64_t generation, int32_t listener_index, int16_t api_key, int16_t api_version,
-        bytes question not None, bytes frame not None, int64_t good_codes,
+        bytes question not None, bytes frame not None, int64_t good_codes, bytes caller=b"",
     ) -> bool:
         """Stores the framed answer to `question` (the request's body), made in that generation and
-        without an error. Returns False if it is overtaken or too large."""
+        without an error. `caller`: PendingRequest.caller. Returns False if it is overtaken or too
+        large."""
         cdef int64_t size_bytes = len(question), answer_bytes = len(frame) - FRAME_HEAD_BYTES
+        cdef int64_t caller_bytes = len(caller), held_bytes = caller_bytes + size_bytes + answer_bytes
+        cdef const uint8_t* caller_at = <const uint8_t*><const char*>caller
+        cdef Caller known
         cdef const uint8_t* question_at = <const uint8_t*><const char*>question
         cdef const uint8_t* frame_at = <const uint8_t*><const char*>frame
         cdef Answer* a
@@ -165,23 +211,32 @@ cdef class ResponseCache(NativeHandler):
             raise ValueError(f"{len(frame)} bytes are no frame of an answer")
         if size_bytes > QUESTION_BYTES_MAX or answer_bytes > ANSWER_BYTES_MAX:
             return False
-        a = <Answer*>malloc(sizeof(Answer) + size_bytes + answer_bytes)
+        if 0 < caller_bytes < ADDRESS_BYTES:
+            raise ValueError(f"{caller_bytes} bytes are no caller")
+        known.is_known = caller_bytes > 0
+        if known.is_known:
+            memcpy(known.address, caller_at, ADDRESS_BYTES)
+            known.principal = caller_at + ADDRESS_BYTES
+            known.principal_bytes = caller_bytes - ADDRESS_BYTES
+        a = <Answer*>malloc(sizeof(Answer) + held_bytes)
         if a == NULL:
             return False
         a.generation, a.listener_index = generation, listener_index
         a.api_key, a.api_version = api_key, api_version
         a.question_bytes, a.answer_bytes, a.good_codes = size_bytes, answer_bytes, good_codes
-        memcpy(<uint8_t*>(a + 1), question_at, size_bytes)
-        memcpy(<uint8_t*>(a + 1) + size_bytes, frame_at + FRAME_HEAD_BYTES, answer_bytes)
-        slot = _slot(&self.core, question_at, size_bytes)
+        a.caller_bytes = caller_bytes
+        memcpy(a + 1, caller_at, caller_bytes)
+        memcpy(_question(a), question_at, size_bytes)
+        memcpy(_question(a) + size_bytes, frame_at + FRAME_HEAD_BYTES, answer_bytes)
+        slot = _slot(&self.core, &known, question_at, size_bytes)
         with nogil:
             pthread_mutex_lock(&self.core.lock)
             if generation == _generation(&self.core):
                 _drop(&self.core, slot)
-                if self.core.held_bytes + size_bytes + answer_bytes > BYTES_MAX:
+                if self.core.held_bytes + held_bytes > BYTES_MAX:
                     _drop_all(&self.core)
                 self.core.slots[slot] = a
-                self.core.held_bytes += size_bytes + answer_bytes
+                self.core.held_bytes += held_bytes
                 stored = True
             pthread_mutex_unlock(&self.core.lock)
             if not stored:

@@ -1,5 +1,5 @@
 """A delayed Produce request: the events that it waits for, and its response so far."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from barnabas.cext.codec.buffer cimport Buffer
 from barnabas.cext.memory.job_queue cimport Jobs
@@ -23,6 +23,7 @@ cdef struct State:
     int phase
     DecodeGroup group
     VerifyWork* verify              # NULL: it needs no confirmation
+    uint8_t* refused                # error codes by the request's topics, 0: none; NULL: none at all
     Wait* waits
     int32_t wait_count
     int32_t wait_capacity

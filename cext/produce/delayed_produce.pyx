@@ -63,6 +63,7 @@ cdef void state_free(
     decode_abandon(decode, &state.group)
     verify_drop(state.verify)
     free(state.waits)
+    free(state.refused)
     buffer_free(&state.response)
     free(state)
 

@@ -11,8 +11,10 @@ partition in the request's order, and writes the response. Partitions that then 
 (acks=all, below the high watermark) have watches; if one fails, the handler patches only its error
 code in the complete response, so a timed-out partition still has its base offset, as in Kafka.
 
-Transactional records without a transactional id fail the whole request with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED. At the first batch of a transaction in a partition, the
+Transactional records without a transactional id, or without the right to write with it, fail the
+whole request with TRANSACTIONAL_ID_AUTHORIZATION_FAILED. A topic that the client may not write to is
+left out of everything that follows (cext/network/permissions.pyx); a request that waits before it
+appends begins anew when a rule has changed. At the first batch of a transaction in a partition, the
 table of transactional ids confirms that the partition belongs to the transaction, or adds it
 (cext/produce/transaction_check.pyx); the request waits while the id is busy. Later batches find the
 transaction open in the log. The response names the current leader by id and epoch;
@@ -47,7 +49,7 @@ from barnabas.cext.codec.error_codes cimport (
     ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER, ERROR_INVALID_PRODUCER_EPOCH, ERROR_INVALID_TXN_STATE,
     ERROR_INVALID_PRODUCER_ID_MAPPING, ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ERROR_KAFKA_STORAGE_ERROR, ERROR_UNKNOWN_PRODUCER_ID, ERROR_UNSUPPORTED_COMPRESSION_TYPE,
-    ERROR_INVALID_RECORD,
+    ERROR_INVALID_RECORD, ERROR_TOPIC_AUTHORIZATION_FAILED, ERROR_UNKNOWN_TOPIC_ID,
 )
 from barnabas.cext.codec.fields cimport write_count, write_string
 from barnabas.cext.codec.inflate cimport (
@@ -72,13 +74,18 @@ from barnabas.cext.memory.job_queue cimport Jobs
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.handler cimport (
-    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PARKED, handler_parks, HANDLER_SILENT, NativeHandler, Parked,
-    Request, request_error, Response, response_begin, response_end, response_free, response_init,
+    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PARKED, handler_parks, HANDLER_PYTHON, HANDLER_SILENT,
+    NativeHandler, Parked, Request, request_error, Response, response_begin, response_end,
+    response_free, response_init,
+)
+from barnabas.cext.network.permissions cimport (
+    OPERATION_WRITE, permission_ask, PERMISSION_ALLOWED, permission_begin, PERMISSION_DENIED,
+    permission_moved, PERMISSION_UNKNOWN, RESOURCE_TOPIC, RESOURCE_TRANSACTIONAL_ID,
 )
 from barnabas.cext.partition.partitions cimport (
     LOCAL_THREAD, Partition, partition_appended, partition_error, partition_find, partition_find_id,
     partition_high_watermark, Table, table_bind_waker, table_epochs, table_local_wakes, table_of,
-    table_system, table_wait_local,
+    table_system, table_wait_local, topic_name_by_id,
 )
 from barnabas.cext.partition.topics cimport ProducePolicy
 from barnabas.cext.produce.decode cimport (
@@ -122,6 +129,11 @@ cdef struct Core:                  # what one handler shares between its threads
     Steps* transactions   # NULL: this broker coordinates no transactions
     int32_t verifies                # atomic: transaction.partition.verification.enable
     Inflated scratch[SCRATCHES]
+
+cdef struct Rights:                 # what a client may do, by the present rules
+    int outcome                     # the largest of the answers of permission_ask
+    int16_t refuse_all              # an error for every partition
+    uint8_t* refused                # of topics, as in State
 
 cdef struct Serving:                # the second pass
     Core* core
@@ -189,10 +201,70 @@ cdef void _open_check(Serving* s, const uint8_t* batch, const BatchHeader* h, co
     inflated_reset(s.scratch, SCRATCH_KEEP_BYTES)
 
 
+# ----------------------------------------------------------------------------------- rights
+
+cdef inline int16_t _refusal(const State* state, int64_t topic) noexcept nogil:
+    """Returns the error code of all partitions of the request's topic; 0: none."""
+    return ERROR_NONE if state == NULL or state.refused == NULL else state.refused[topic]
+
+cdef int16_t _topic_refusal(Core* core, Request* request, const Walk* w, Rights* rights) noexcept nogil:
+    """Asks whether the client may write to the walk's topic, inside an epoch. An id that is unknown
+    now stays so: no right was asked for."""
+    cdef const uint8_t* topic = w.topic
+    cdef int32_t topic_bytes = w.topic_bytes
+    cdef int answer
+    if w.by_id:
+        topic = <const uint8_t*>topic_name_by_id(core.table, w.topic_id, &topic_bytes)
+        if topic == NULL:
+            return ERROR_UNKNOWN_TOPIC_ID
+    answer = permission_ask(request, OPERATION_WRITE, RESOURCE_TOPIC, topic, topic_bytes)
+    rights.outcome = max(rights.outcome, answer)
+    return ERROR_NONE if answer == PERMISSION_ALLOWED else ERROR_TOPIC_AUTHORIZATION_FAILED
+
+cdef bint _check_topics(Core* core, Request* request, Walk* w, Rights* rights) noexcept nogil:
+    """Returns False if memory ran out."""
+    cdef int64_t topics = walk_begin(w, request), partitions, i, k
+    cdef int16_t error
+    for i in range(topics):
+        partitions = walk_topic(w)
+        error = _topic_refusal(core, request, w, rights)
+        if error != ERROR_NONE:
+            if rights.refused == NULL:
+                rights.refused = <uint8_t*>calloc(topics, 1)
+                if rights.refused == NULL:
+                    return False
+            rights.refused[i] = <uint8_t>error
+        for k in range(partitions):
+            walk_partition(w)
+        walk_tags(w)
+    return True
+
+cdef bint _check_rights(Core* core, Request* request, Walk* w, bint transactional, Rights* rights) noexcept nogil:
+    """Asks for all rights at once, in Kafka's order. Returns False if memory ran out."""
+    cdef int answer = PERMISSION_ALLOWED
+    cdef bint checked
+    cdef int slot
+    rights.outcome, rights.refuse_all, rights.refused = PERMISSION_ALLOWED, ERROR_NONE, NULL
+    permission_begin(request)
+    if transactional:
+        answer = permission_ask(
+            request, OPERATION_WRITE, RESOURCE_TRANSACTIONAL_ID, w.transactional_id,
+            w.transactional_id_bytes)
+        if answer == PERMISSION_DENIED:
+            rights.refuse_all = ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return True
+    slot = epoch_enter(table_epochs(core.table))
+    checked = _check_topics(core, request, w, rights)
+    epoch_leave(table_epochs(core.table), slot)
+    rights.outcome = max(rights.outcome, answer)
+    return checked
+
+
 # ----------------------------------------------------------------------------------- the first pass
 
-cdef int _scan(Core* core, Request* request, Walk* w, DecodeGroup* group, bint* transactional) noexcept nogil:
-    """Finds damage (HANDLER_CLOSE) before any append. With a group, it queues decode jobs."""
+cdef int _scan(Core* core, Request* request, Walk* w, State* state, bint* transactional) noexcept nogil:
+    """Finds damage (HANDLER_CLOSE) before any append. With a state, it queues decode jobs in the
+    state's group."""
     cdef int64_t topics, partitions, i, k
     cdef BatchHeader h
     cdef bint wanted = False
@@ -208,7 +280,8 @@ cdef int _scan(Core* core, Request* request, Walk* w, DecodeGroup* group, bint* 
             if w.records_bytes > BATCH_OVERHEAD and w.records[AT_MAGIC] == 2:
                 if be16_load(w.records + AT_ATTRIBUTES) & ATTR_TRANSACTIONAL:
                     transactional[0] = True
-                wanted |= _job(core, w, &h, group)
+                if _refusal(state, i) == ERROR_NONE:
+                    wanted |= _job(core, w, &h, NULL if state == NULL else &state.group)
         walk_tags(w)
     walk_tags(w)
     if w.c.bad or cursor_left(&w.c):
@@ -409,6 +482,8 @@ cdef bint _serve(Serving* s, Walk* w) noexcept nogil:
             a.error = s.refuse_all
             a.base_offset = a.append_time_ms = a.log_start = -1
             a.leader_id = a.leader_epoch = -1
+            if a.error == ERROR_NONE:
+                a.error = _refusal(s.state, i)
             verdict_of(&s.verdict, ERROR_NONE, 0, NULL)
             s.counts = NULL
             if a.error == ERROR_NONE:
@@ -428,6 +503,12 @@ cdef bint _serve(Serving* s, Walk* w) noexcept nogil:
 
 
 # ------------------------------------------------------------------ waiting, the native handler
+
+cdef State* _state(int64_t deadline_ns) noexcept nogil:
+    cdef State* state = <State*>calloc(1, sizeof(State))
+    if state != NULL:
+        state.deadline_ns = deadline_ns
+    return state
 
 cdef void _drop(Core* core, State* state) noexcept nogil:
     state_free(state, core.table, core.jobs)
@@ -485,25 +566,26 @@ cdef int _go_on(Core* core, Request* request, Response* out, Parked* parked, Sta
         return _finish(core, out, state)
     return handler_parks(parked, state, deadline_ns)
 
-cdef bint _ask(Core* core, const Request* request, Walk* w, VerifyWork** asked, int16_t* refuse_all) noexcept nogil:
+cdef bint _ask(Core* core, const Request* request, Walk* w, State* state, int16_t* refuse_all) noexcept nogil:
     """Adds a question for each transactional batch whose partition does not have its transaction.
     All batches of a request have one producer. Returns False if memory ran out."""
     cdef int64_t topics, partitions, i, k
     cdef BatchHeader h
     cdef Partition* p
-    cdef VerifyWork* work = asked[0]
+    cdef VerifyWork* work = state.verify
     cdef int16_t error
     topics = walk_begin(w, request)
     for i in range(topics):
         partitions = walk_topic(w)
         for k in range(partitions):
             walk_partition(w)
-            if w.records_bytes <= BATCH_OVERHEAD or w.records[AT_MAGIC] != 2 or (
+            if _refusal(state, i) != ERROR_NONE or (
+                    w.records_bytes <= BATCH_OVERHEAD) or w.records[AT_MAGIC] != 2 or (
                     batch_header(w.records, w.records_bytes, &h) != RECORDS_OK) or (
                     not h.attributes & ATTR_TRANSACTIONAL) or h.producer_id < 0:
                 continue
             if work == NULL:
-                work = asked[0] = verify_new(
+                work = state.verify = verify_new(
                     core.table, request, w.transactional_id, w.transactional_id_bytes)
                 if work == NULL:
                     return False
@@ -519,23 +601,19 @@ cdef bint _ask(Core* core, const Request* request, Walk* w, VerifyWork** asked, 
         walk_tags(w)
     return True
 
-cdef int _verify(Core* core, Request* request, Response* out, Parked* parked, Walk* w, int64_t deadline_ns) noexcept nogil:
-    """Handles a request with transactional records; it waits while its transactional id is busy."""
+cdef int _verify(Core* core, Request* request, Response* out, Parked* parked, Walk* w, State* state) noexcept nogil:
+    """Handles a request with transactional records; it waits while its transactional id is busy.
+    Takes over the state."""
     cdef int16_t refuse_all = ERROR_NONE
     cdef bint asked
-    cdef int slot
-    cdef State* state = <State*>calloc(1, sizeof(State))
-    if state == NULL:
-        return HANDLER_CLOSE
-    state.deadline_ns = deadline_ns
-    slot = epoch_enter(table_epochs(core.table))
-    asked = _ask(core, request, w, &state.verify, &refuse_all)
+    cdef int slot = epoch_enter(table_epochs(core.table))
+    asked = _ask(core, request, w, state, &refuse_all)
     epoch_leave(table_epochs(core.table), slot)
     if not asked:
         _drop(core, state)
         return HANDLER_CLOSE
     if refuse_all:
-        return _go_on(core, request, out, parked, state, refuse_all, deadline_ns)
+        return _go_on(core, request, out, parked, state, refuse_all, state.deadline_ns)
     return _confirm(core, request, out, parked, w, state, False)
 
 cdef int _confirm(Core* core, Request* request, Response* out, Parked* parked, Walk* w, State* state, bint expired) noexcept nogil:
@@ -554,7 +632,7 @@ cdef int _decode(Core* core, Request* request, Response* out, Parked* parked, Wa
     cdef int slot
     decode_group_init(&state.group, core.table, request.thread_index, request.connection_id)
     slot = epoch_enter(table_epochs(core.table))
-    _scan(core, request, w, &state.group, &transactional)
+    _scan(core, request, w, state, &transactional)
     epoch_leave(table_epochs(core.table), slot)
     if state.group.first == NULL:
         return _go_on(core, request, out, parked, state, ERROR_NONE, state.deadline_ns)
@@ -564,7 +642,8 @@ cdef int _decode(Core* core, Request* request, Response* out, Parked* parked, Wa
 cdef int _handle(void* context, Request* request, Response* out, Parked* parked) noexcept nogil:
     cdef Core* core = <Core*>context
     cdef Walk w
-    cdef State* state
+    cdef Rights rights
+    cdef State* state = NULL
     cdef bint transactional = False
     cdef int64_t deadline_ns
     cdef int slot = epoch_enter(table_epochs(core.table))
@@ -577,16 +656,32 @@ cdef int _handle(void* context, Request* request, Response* out, Parked* parked)
     if transactional and w.transactional_id == NULL:
         return _go_on(core, request, out, parked, NULL,
                       ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, deadline_ns)
+    if request.permissions != NULL:
+        if not _check_rights(core, request, &w, transactional, &rights):
+            return HANDLER_CLOSE
+        if rights.outcome == PERMISSION_UNKNOWN:
+            free(rights.refused)
+            return HANDLER_PYTHON
+        if rights.refuse_all != ERROR_NONE:
+            return _go_on(core, request, out, parked, NULL, rights.refuse_all, deadline_ns)
+        if rights.refused != NULL:
+            state = _state(deadline_ns)
+            if state == NULL:
+                free(rights.refused)
+                return HANDLER_CLOSE
+            state.refused = rights.refused
     if w.acks < -1 or w.acks > 1:
-        return _go_on(core, request, out, parked, NULL, ERROR_NONE, deadline_ns)
-    if transactional and core.transactions != NULL and _verifies(core, request.api_version):
-        return _verify(core, request, out, parked, &w, deadline_ns)
-    if found == HANDLER_DONE:
-        return _go_on(core, request, out, parked, NULL, ERROR_NONE, deadline_ns)
-    state = <State*>calloc(1, sizeof(State))
+        return _go_on(core, request, out, parked, state, ERROR_NONE, deadline_ns)
+    transactional = transactional and core.transactions != NULL and (
+        _verifies(core, request.api_version))
+    if found == HANDLER_DONE and not transactional:
+        return _go_on(core, request, out, parked, state, ERROR_NONE, deadline_ns)
     if state == NULL:
-        return HANDLER_CLOSE
-    state.deadline_ns = deadline_ns
+        state = _state(deadline_ns)
+        if state == NULL:
+            return HANDLER_CLOSE
+    if transactional:
+        return _verify(core, request, out, parked, &w, state)
     return _decode(core, request, out, parked, &w, state)
 
 cdef int _resume(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
@@ -594,6 +689,9 @@ cdef int _resume(void* context, Request* request, Response* out, Parked* parked,
     cdef State* state = <State*>parked.state
     cdef Walk w
     parked.state = NULL
+    if state.phase != PRODUCE_VISIBLE and permission_moved(request):
+        _drop(core, state)              # nothing is appended yet
+        return _handle(context, request, out, parked)
     if state.phase == PRODUCE_VISIBLE:
         if state_settle(state, request, core.table, expired):
             return _finish(core, out, state)

@@ -1,0 +1,70 @@
+"""Decides on the rights that native handlers ask for, and gives their requests back to them.
+
+A native handler that meets a right without a decision passes its request to Python with the right
+as a question (cext/network/permissions.pyx). All APIs share this one place: it asks the authorizer,
+stores the decisions, and the handler begins anew with the same request.
+
+A permission counts until a rule changes. A denial counts for DENIED_NS: the authorizer hears again
+of a client that goes on, and logs it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from barnabas.cext.network.permissions import DecisionTable
+from barnabas.cext.network.request_queue import PendingRequest
+from barnabas.security.principal import ANONYMOUS
+
+log = logging.getLogger("barnabas.authorizer")
+
+DENIED_NS = 1_000_000_000
+ALWAYS_NS = (1 << 63) - 1
+
+# Returns whether a principal, from a host, has a right: (principal, host, operation, resource type,
+# name), the two in between with Kafka's numbers.
+Authorize = Callable[[str, str, int, int, str], bool]
+
+
+class Decisions:
+    """The decisions of one broker."""
+
+    def __init__(self, authorize: Authorize, monotonic_ns: Callable[[], int]) -> None:
+        """`monotonic_ns`: the clock of the network threads."""
+        self.table = DecisionTable()
+        self._authorize = authorize
+        self._monotonic_ns = monotonic_ns
+
+    def rules_changed(self) -> None:
+        """Takes back all decisions. Call it after each change of a rule, before its answer."""
+        self.table.new_epoch()
+
+    def take(self, pending: PendingRequest) -> None:
+        """Decides on the questions of a request, and gives it back to its native handler."""
+        epoch = self.table.epoch  # before the rules are read
+        for operation, resource_type, name in pending.questions:
+            allowed = self._is_allowed(pending, operation, resource_type, name)
+            self.table.decide(
+                pending.principal,
+                pending.address,
+                operation,
+                resource_type,
+                name,
+                allowed=allowed,
+                epoch=epoch,
+                until_ns=ALWAYS_NS if allowed else self._monotonic_ns() + DENIED_NS,
+            )
+        pending.proceed(again=True)
+
+    def _is_allowed(
+        self, pending: PendingRequest, operation: int, resource_type: int, name: bytes
+    ) -> bool:
+        """A name that is not UTF-8 keeps its bytes in a form that no rule has."""
+        principal = pending.principal.decode() or ANONYMOUS
+        text = name.decode(errors="surrogateescape")
+        try:
+            return self._authorize(principal, pending.peer[0], operation, resource_type, text)
+        except Exception:
+            log.exception("The authorizer failed: denied %s from %s", principal, pending.peer[0])
+            return False
