@@ -260,7 +260,7 @@ class BrokerConfig(TypedAccess):
         return f" ({self.origins[name]})" if name in self.origins else ""
 
     def _check(self) -> None:
-        problems = protection_problems(self.values)
+        problems = protection_problems(self.values) + access_problems(self.values)
         for name, text in self.values.items():
             limit, own = listener_limit(name), tls_setting(name) or login_setting(name)
             known = own.base if own else name
@@ -278,7 +278,6 @@ class BrokerConfig(TypedAccess):
                 problems += error.problems
             else:
                 bound, unbound = self._listeners.bound, self._listeners.unbound
-                problems += access_problems(self.values)
                 problems += login_problems(self.values, bound, unbound)
                 problems += tls_problems(self.values, bound, unbound)
         if problems:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from barnabas.config import access
 from barnabas.config.logins import is_fulfilled
 from barnabas.config.settings import BROKER_SETTINGS
 
@@ -63,7 +64,7 @@ def protection_problems(values: Mapping[str, str]) -> list[str]:
     found = []
     for name, value in values.items():
         protection = protection_asked(name, value)
-        if protection and not is_fulfilled(name, value):
+        if protection and not (is_fulfilled(name, value) or access.is_fulfilled(name, value)):
             found.append(
                 f"{name}: asks for {protection}, not available in this build; starting without"
                 " would leave open what you want closed. Remove the setting to start unprotected."

@@ -26,7 +26,7 @@ REFUSED = {29, 30, 31, 53, 58, 65}  # codes of refused access; 58: the login
 PERMITTED = "ok"
 CLOSED = "closed"
 SEES = "sees"
-TOPIC, GHOST, GROUP, TXN_ID = "t", "ghost", "g", "x"
+TOPIC, GHOST, NEW, GROUP, TXN_ID = "t", "ghost", "new", "g", "x"
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 UNKNOWN_ID = "AAECAwQFBgcICQoLDA0ODw"
 MEMBER = "AAECAwQFBgcICQoLDA0ODg"
@@ -100,7 +100,7 @@ _FILTER = {
 }
 _NEW_TOPICS = [
     {"name": name, "numPartitions": 1, "replicationFactor": 1, "assignments": [], "configs": []}
-    for name in (TOPIC, "new")
+    for name in (TOPIC, NEW)
 ]
 
 
@@ -158,7 +158,8 @@ def questions(key: int, version: int, topic_id: str) -> Iterator[tuple[str, dict
             yield "two topics", {"groups": [group | {"topics": topics}]}
     elif key == 10:
         for kind, name in enumerate((GROUP, TXN_ID)):
-            yield f"type {kind}", {"key": name, "keyType": kind, "coordinatorKeys": [name]}
+            if version >= kind:  # version 0 finds groups only
+                yield f"type {kind}", {"key": name, "keyType": kind, "coordinatorKeys": [name]}
     elif key in (11, 12, 13, 14):
         fields: dict[str, Any] = {"groupId": GROUP, "memberId": "nobody", "generationId": 1}
         fields |= {"sessionTimeoutMs": 10_000, "rebalanceTimeoutMs": 10_000}

@@ -4,10 +4,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import pytest
-
 from barnabas import Broker
-from barnabas.config import protection
 from barnabas.security.access_rules import AccessControlEntry, ResourcePattern
 from barnabas.security.acl_codes import ALLOW, LITERAL
 from barnabas.security.authorizer import Authorizer
@@ -22,15 +19,6 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
-
-
-@contextlib.contextmanager
-def without_protection_check() -> Iterator[None]:
-    """Lets a test start a broker with an authorizer while the setting refuses the start."""
-    with pytest.MonkeyPatch.context() as patch:
-        wanted = {k: v for k, v in protection.WANTED.items() if k != "access control"}
-        patch.setattr(protection, "WANTED", wanted)
-        yield
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """What a principal may ask of each API in each version: as Kafka 4.3.1 answers it."""
 
+import contextlib
 import time
 from collections import Counter
 
@@ -11,20 +12,22 @@ from security import record_access
 from security.access_questions import (
     CLOSED,
     MEMBER,
+    NEW,
     PERMITTED,
     RIGHTS,
+    SEES,
     TOPIC,
     ask,
     questions,
     rights_of,
 )
-from security.ruled_broker import ruled_broker, without_protection_check
+from security.ruled_broker import ruled_broker
 
 from barnabas.api.access import Access
 from barnabas.api.table import UNANNOUNCED, api_table
 from barnabas.controller.topics import NewTopic
 from barnabas.security import acl_codes
-from barnabas.security.acl_codes import DESCRIBE, READ
+from barnabas.security.acl_codes import CREATE, DESCRIBE, DESCRIBE_CONFIGS, READ
 from barnabas.wire import request
 from barnabas.wire.uuids import uuid_text
 
@@ -33,7 +36,7 @@ TABLE = api_table()
 
 @pytest.fixture(scope="module")
 def ruled(tmp_path_factory):
-    with without_protection_check(), ruled_broker(tmp_path_factory.mktemp("ruled")) as made:
+    with ruled_broker(tmp_path_factory.mktemp("ruled")) as made:
         made.broker.node.serving.administration.topics.create(NewTopic(TOPIC, 1, 1), False)
         yield made
 
@@ -57,7 +60,6 @@ def test_each_api_says_which_rights_it_needs(api):
         assert api.refuse is not None
 
 
-NATIVE = {0, 1, 8, 24, 25, 26, 28}
 # What Barnabas answers otherwise, on purpose: (key, case) and why.
 OTHERWISE = {(78, "two topics"): "Kafka fails with UNKNOWN_SERVER_ERROR, whatever the rights"}
 # Answered to everyone; lists have only what the client may describe, and before version 3
@@ -72,30 +74,58 @@ OPEN = {
 }
 
 
+def versions():
+    """Keys and versions: in the short form the first and the last of each API."""
+    for key, api in TABLE.items():
+        every = range(api.version_min, api.version_max + 1)
+        for version in pick(short=sorted({every[0], every[-1]}), long=every):
+            yield key, version
+
+
 @pytest.mark.parametrize("right", RIGHTS)
 def test_answers_are_those_of_kafka(ruled, topic_id, kafka, right):
-    """The short form asks the first and the last version of each API."""
     wrong = []
     asked = Counter()
     with ruled.rights(rights_of(right)):
-        for key, api in TABLE.items():
-            if key in NATIVE:
-                continue
-            ends = {api.version_min, api.version_max}
-            for version in pick(
-                short=sorted(ends), long=range(api.version_min, api.version_max + 1)
-            ):
-                for case, fields in questions(key, version, topic_id):
-                    wanted = kafka.get((key, case, version, right))
-                    if wanted is None or (key, case) in OTHERWISE:
-                        continue
-                    with Wire(ruled.address) as wire:
-                        answer = ask(wire, key, version, fields)
-                    asked[key] += 1
-                    if answer != wanted:
-                        wrong.append(f"{api.name} v{version}, {case}: {answer}, Kafka: {wanted}")
+        for key, version in versions():
+            for case, fields in questions(key, version, topic_id):
+                wanted = kafka.get((key, case, version, right))
+                if wanted is None or (key, case) in OTHERWISE:
+                    continue
+                with Wire(ruled.address) as wire:
+                    answer = ask(wire, key, version, fields)
+                asked[key] += 1
+                if answer != wanted:
+                    name = TABLE[key].name
+                    wrong.append(f"{name} v{version}, {case}: {answer}, Kafka: {wanted}")
     assert not wrong, "\n".join(wrong)
     assert len(asked) > 40
+
+
+def test_a_right_that_was_taken_counts_on_open_connections(ruled, topic_id, kafka):
+    """Each question is asked twice on one connection: with every right, and without any."""
+    every = {right for text in RIGHTS for right in rights_of(text)}
+    every |= {(operation, acl_codes.TOPIC, NEW) for operation in (CREATE, DESCRIBE_CONFIGS)}
+    asked = []
+    with ruled.rights(every), contextlib.ExitStack() as opened:
+        for key, version in versions():
+            for case, fields in questions(key, version, topic_id):
+                wanted = kafka.get((key, case, version, "nothing"))
+                if wanted is None or (key, case) in OTHERWISE:
+                    continue
+                wire = opened.enter_context(Wire(ruled.address))
+                first = ask(wire, key, version, fields)
+                assert first in (PERMITTED, f"{PERMITTED} {SEES}"), (key, version, case)
+                asked.append((wire, key, version, case, fields, wanted))
+        kept = opened.pop_all()
+    with kept:
+        wrong = [
+            f"{TABLE[key].name} v{version}, {case}: {answer}, not {wanted}"
+            for wire, key, version, case, fields, wanted in asked
+            if (answer := ask(wire, key, version, fields)) != wanted
+        ]
+    assert not wrong, "\n".join(wrong)
+    assert len({key for _, key, *_ in asked}) > 45
 
 
 def test_without_a_right_nothing_is_answered_but_what_is_open_to_all(kafka):

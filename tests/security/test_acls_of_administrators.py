@@ -8,7 +8,7 @@ from cli.conftest import run_command
 from compat.java.driver import missing
 from compat.java.tool_runner import ToolRunner
 from compat.support import KAFKA, Wire
-from security.ruled_broker import ANONYMOUS, Ruled, ruled_broker, without_protection_check
+from security.ruled_broker import ANONYMOUS, Ruled, ruled_broker
 
 from barnabas.security.access_rules import AccessControlEntry, AclBinding, ResourcePattern
 from barnabas.security.acl_codes import (
@@ -35,7 +35,7 @@ MINE = [(ALTER, CLUSTER, CLUSTER_NAME)]  # implies DESCRIBE
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    with without_protection_check(), ruled_broker(tmp_path_factory.mktemp("acls")) as made:
+    with ruled_broker(tmp_path_factory.mktemp("acls")) as made:
         yield made
 
 

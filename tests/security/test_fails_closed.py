@@ -97,7 +97,7 @@ def test_the_user_name_and_password_of_the_broker_itself_log_no_client_in(tmp_pa
         ("listener.name.safe.scram.connections.max.reauth.ms", "1000"),
         ("connections.max.reauth.ms", "soon"),
         ("super.users", "User:alice"),
-        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
+        ("authorizer.class.name", "org.example.Authorizer"),
         ("listener.name.safe.ssl.keystore.location", "/k"),
     ],
 )
