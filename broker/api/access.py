@@ -1,19 +1,15 @@
-"""Which access rules a request needs: rows beside each API, and the one place that applies them.
+"""Which access rules a request needs: the rows beside each API.
 
-A handler's module has `ACCESS`, one Access for all its versions. Before the handler runs, `guarded`
-refuses a request that one of `whole` denies, and takes denied rows out of the request: the handler
-sees those that are permitted, and the module's `refuse` answers the others, so that their answer
-does not depend on whether a resource exists. What does not fit asks `call.may` or `call.require`
-in the handler, and says so in `elsewhere`; native handlers ask for themselves. Without an
-authorizer nothing here runs.
+A handler's module has `ACCESS`, one Access for all its versions, which guard.py applies before the
+handler runs. What does not fit asks `call.may` or `call.require` in the handler, and says so in
+`elsewhere`; native handlers ask for themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from barnabas.api.later import Later
 from barnabas.errors import (
     ClusterAuthorizationFailed,
     DelegationTokenAuthorizationFailed,
@@ -24,18 +20,12 @@ from barnabas.errors import (
 )
 from barnabas.security.acl_codes import (
     CLUSTER,
-    CLUSTER_NAME,
     DELEGATION_TOKEN,
     GROUP,
     TOPIC,
     TRANSACTIONAL_ID,
     USER,
 )
-from barnabas.wire import Struct
-
-if TYPE_CHECKING:
-    from barnabas.api.call import Call
-    from barnabas.api.table import Api
 
 NOT_ASKED = -(2**31)  # authorized operations that the client did not request (KIP-430)
 
@@ -92,72 +82,3 @@ def of_rows(
         return resource_type, getattr(row, name) if name else row
 
     return Access(rows=Rows(operation, asked, answered, resource))
-
-
-def guarded(api: Api, asked: Struct, call: Call[Any]) -> Struct | Later:
-    """Runs the handler of an API on what the client may ask for. Raises KafkaError, and what the
-    handler raises."""
-    assert api.handle is not None and api.refuse is not None
-    access = api.access()
-    for check in access.whole:
-        name = getattr(asked, check.field) if check.field else CLUSTER_NAME
-        call.require(check.operation, check.resource_type, name)
-    if access.rows is None:
-        return api.handle(asked, call)
-    permitted, denied = _divided(access.rows, asked, call)
-    if not denied:
-        return api.handle(asked, call)
-    answers = [
-        api.refuse(_with(asked, access.rows.asked, part), code, call)
-        for code, part in denied.items()
-    ]
-    refused = [row for answer in answers for row in getattr(answer, access.rows.answered)]
-    if not permitted:
-        setattr(answers[0], access.rows.answered, refused)
-        return answers[0]
-    wanted = _with(asked, access.rows.asked, permitted)
-    return _joined(api.handle(wanted, call), refused, access.rows.answered, wanted, api, call)
-
-
-def _divided(
-    checked: Rows, asked: Struct, call: Call[Any]
-) -> tuple[Sequence[Any], dict[int, list[Any]]]:
-    """The permitted rows, and the others by their error codes."""
-    permitted, denied = [], dict[int, list[Any]]()
-    for row in getattr(asked, checked.asked):
-        resource = checked.resource(row)
-        if resource is None or call.may(checked.operation, *resource):
-            permitted.append(row)
-        else:
-            denied.setdefault(ERRORS[resource[0]].code, []).append(row)
-    return permitted, denied
-
-
-def _with(asked: Struct, field: str, part: Sequence[Any]) -> Struct:
-    values = {name: getattr(asked, name) for name in asked.layout.names}
-    return type(asked)(**values | {field: part})
-
-
-def _joined(
-    answer: Struct | Later,
-    refused: Sequence[Struct],
-    field: str,
-    asked: Struct,
-    api: Api,
-    call: Call[Any],
-) -> Struct | Later:
-    """The answer with the refused rows behind its own."""
-    if isinstance(answer, Struct):
-        setattr(answer, field, [*getattr(answer, field), *refused])
-        return answer
-    later = Later()
-
-    def settle(outcome: Struct | KafkaError) -> None:
-        assert api.refuse is not None
-        if isinstance(outcome, KafkaError):
-            outcome = api.refuse(asked, outcome.code, call)
-        setattr(outcome, field, [*getattr(outcome, field), *refused])
-        later.settle(outcome)
-
-    answer.when_settled(settle)
-    return later

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from barnabas.api.access import guarded
 from barnabas.api.call import Call
+from barnabas.api.guard import guarded
 from barnabas.api.later import Later
 from barnabas.api.store_errors import ANSWERED, kafka_error_of
 from barnabas.api.table import Api

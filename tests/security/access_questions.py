@@ -223,6 +223,13 @@ def questions(key: int, version: int, topic_id: str) -> Iterator[tuple[str, dict
         yield "all", {"topics": None, "timeoutMs": 5000}
     elif key == 47:
         yield "two topics", {"groupId": GROUP, "topics": _topics(partitionIndex=0)}
+    elif key == 48:
+        fields = {"entityType": "user", "matchType": 0, "match": "nobody"}
+        yield "a user", {"components": [fields], "strict": True}
+    elif key == 49:
+        entity = [{"entityType": "user", "entityName": "nobody"}]
+        op = {"key": "producer_byte_rate", "value": 1000.0, "remove": False}
+        yield "a user", {"entries": [{"entity": entity, "ops": [op]}], "validateOnly": True}
     elif key == 50:
         yield "a user", {"users": [{"name": "nobody"}]}
     elif key == 51:

@@ -4,7 +4,7 @@ never used after a rule has changed."""
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracle.permissions import Decided
 
@@ -30,6 +30,7 @@ steps = st.one_of(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, max_size=60))
 def test_the_table_answers_as_plain_python_does(taken):
     table, twin = DecisionTable(), Decided()
