@@ -16,7 +16,7 @@ from security.login_broker import (
     login_broker,
     scram_final,
 )
-from security.ruled_broker import Ruled, without_protection_check
+from security.ruled_broker import Ruled
 from security.users import alter, upsertion
 
 from barnabas.security.acl_codes import (
@@ -224,7 +224,7 @@ def ruled(tmp_path_factory):
         "super.users": "User:alice",
     }
     folder = tmp_path_factory.mktemp("ruled")
-    with without_protection_check(), login_broker(folder, **SETTINGS | settings) as made:
+    with login_broker(folder, **SETTINGS | settings) as made:
         yield made
 
 
