@@ -26,6 +26,8 @@ from security.login_broker import PASSWORD, login_broker
 from security.test_fails_closed import refusal
 from security.test_reauthentication import lifetime_ms, token
 
+from barnabas.security.json_web_keys import JsonWebKeys, Pauses, keys_of
+
 FAILED = 58
 INVALID = b'{"status":"invalid_token"}'
 TEXT = "Authentication failed during authentication due to invalid credentials with SASL mechanism"
@@ -132,6 +134,20 @@ REFUSED = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_token_is_refused(oauth, kind):
     assert not is_taken(oauth, REFUSED[kind]())
+
+
+def test_a_key_fits_the_algorithms_of_its_own_kind_alone():
+    """PyJWT refuses other kinds too; a key of the set is not even given to it."""
+    fitting = {key.id: set(key.algorithms) for key in keys_of(key_set())}
+    rsa = {f"{kind}{bits}" for kind in ("RS", "PS") for bits in (256, 384, 512)}
+    assert fitting == {"r": rsa, "e": {"ES256"}, "f": {"ES384"}, "o": {"EdDSA"}}
+    keys = JsonWebKeys(key_set, Pauses(1000, 1000, 1000), time.monotonic_ns)
+    for key_id, found in fitting.items():
+        for algorithm in (*rsa, "ES256", "ES384", "ES512", "EdDSA", "HS256", "none", ""):
+            assert (keys.find(key_id, algorithm) is not None) is (algorithm in found)
+    assert keys.find(None, "ES256").id == "e"
+    two = JsonWebKeys(lambda: key_set("r", "other"), Pauses(1, 1, 1), time.monotonic_ns)
+    assert two.find(None, "RS256") is None
 
 
 def test_within_the_clock_skew_a_token_is_taken_for_no_time(oauth):
