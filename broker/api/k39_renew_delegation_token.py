@@ -8,7 +8,7 @@ from __future__ import annotations
 from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import TokenContext
-from barnabas.api.token_requests import changes
+from barnabas.api.token_requests import changes, no_expiry
 from barnabas.wire import Struct
 
 KEY = 39
@@ -23,4 +23,4 @@ def handle(request: Struct, call: Call[TokenContext]) -> Struct:
 
 
 def refuse(_request: Struct, code: int, call: Call[TokenContext]) -> Struct:
-    return call.answer()(errorCode=code, expiryTimestampMs=-1)
+    return call.answer()(errorCode=code, expiryTimestampMs=no_expiry(code))

@@ -28,6 +28,11 @@ def changes(call: Call[TokenContext]) -> DelegationTokenChanges:
     return found
 
 
+def no_expiry(code: int) -> int:
+    """The expiry in a refusal: Kafka's brokers write -1, its controllers 0."""
+    return -1 if code == DelegationTokenRequestNotAllowed.code else 0
+
+
 def requester_fields(call: Call[TokenContext], principal: str) -> dict[str, str]:
     """Who asked for a token, which is not always its owner; from version 3 on."""
     kind, name = parts_of(principal)

@@ -1,4 +1,5 @@
-"""SASL OAUTHBEARER: who may log in with a token, and what clients are answered."""
+"""SASL OAUTHBEARER: who may log in with a token, and what clients are answered. Apache Kafka 4.3.1
+was asked on 2026-11-25; docs/decisions/logins.md has the differences."""
 
 import json
 import logging

@@ -1,5 +1,5 @@
-"""Logins that end, and clients that log in again on their connection (KIP-368). The expected
-answers are Apache Kafka 4.3.1's."""
+"""Logins that end, and clients that log in again on their connection (KIP-368). Apache Kafka 4.3.1
+was asked on 2026-11-25; docs/decisions/logins.md has the differences."""
 
 import struct
 import subprocess
