@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from compat.support import KAFKA, rival
+from compat.support import KAFKA, QUICK_HEAP, rival
 
 from barnabas import Broker
 
@@ -60,7 +60,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rival.Rival]:
     reason = rival.missing(KAFKA)
     if reason:
         pytest.skip(reason)
-    with rival.Rival(KAFKA, tmp_path_factory.mktemp("kafka")) as running:
+    with rival.Rival(KAFKA, tmp_path_factory.mktemp("kafka"), heap=QUICK_HEAP) as running:
         yield running
 
 

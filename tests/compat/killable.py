@@ -3,11 +3,8 @@ Kafka."""
 
 from pathlib import Path
 
-from compat.support import FEATURES, KAFKA, rival
+from compat.support import FEATURES, KAFKA, QUICK_HEAP, rival
 from durability.broker_process import BrokerProcess, free_port
-
-# For a broker that lives for seconds.
-QUICK_HEAP = ("-Xmx512M", "-XX:TieredStopAtLevel=1")
 
 
 class Ours:

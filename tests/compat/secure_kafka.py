@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
-from compat.killable import QUICK_HEAP
-from compat.support import KAFKA, rival
+from compat.support import KAFKA, QUICK_HEAP, rival
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
