@@ -273,17 +273,18 @@ cdef bint _has_no_request(Connection* c) noexcept nogil:
 
 cdef void conn_settle(NetThread* t, Connection* c) noexcept nogil:
     cdef uint32_t want
+    cdef bint ready = _ready(c)
     if c.fd < 0:
         return
-    if (_ready(c) or c.work == WORK_MUTED and not _out_pending(c)) and (
+    if (ready or c.work == WORK_MUTED and not _out_pending(c)) and (
             t.draining or atomic_load_i64(&t.network.listeners[c.listener_index].removed)):
         conn_close(t, c, WHY_STOP, 0)
         return
-    if c.login == LOGIN_FAILED and _ready(c):
+    if c.login == LOGIN_FAILED and ready:
         conn_close(t, c, WHY_HANDLER, 0)
         return
     want = 0 if c.half_closed else EPOLLRDHUP
-    if _ready(c) and not c.paused:
+    if ready and not c.paused:
         want |= EPOLLIN
         c.in_fired = False
     elif not c.in_fired and not c.paused:
@@ -310,12 +311,14 @@ cdef int64_t _deadline_ns(NetThread* t, Connection* c) noexcept nogil:
     cdef int64_t due = INT64_MAX
     if _out_pending(c):
         due = _after(t, c.progress_ns, LIMIT_SEND_MS)
-    if c.work == WORK_PARKED:
-        return due if due < c.parked.deadline_ns else c.parked.deadline_ns
-    if not _ready(c) or c.paused:
+    if c.work != WORK_NONE:
+        if c.work == WORK_PARKED:
+            return min(due, c.parked.deadline_ns)
         if c.work == WORK_MUTED:
             return min(due, c.muted_until_ns)
         return due if c.work != WORK_HANDSHAKE else _after(t, c.active_ns, LIMIT_RECEIVE_MS)
+    if not _ready(c) or c.paused:
+        return due
     if c.frame_began_ns:
         due = _after(t, c.frame_began_ns, LIMIT_RECEIVE_MS)
         return min(due, c.pace_began_ns + PACE_NS) if c.input_capacity >= PACED_BYTES else due
@@ -440,8 +443,9 @@ cdef void conn_buffered(NetThread* t) noexcept nogil:
         c = t.chain_first[CHAIN_BUFFERED]
         chain_remove(t, CHAIN_BUFFERED, c)
         if _ready(c) and not c.paused and not t.draining:
-            _receive(t, c)
-        conn_settle(t, c)
+            conn_event(t, c, EPOLLIN)       # the one caller of _receive, which is part of it then
+        else:
+            conn_settle(t, c)
 
 
 cdef void conn_handshake(NetThread* t) noexcept nogil:
@@ -459,7 +463,7 @@ cdef void conn_handshake(NetThread* t) noexcept nogil:
         if c.login == LOGIN_OPEN and c.fd >= 0:
             _look_at_certificate(t, c)
         if _ready(c) and not c.paused and not t.draining:
-            _receive(t, c)
+            conn_event(t, c, EPOLLIN)
     elif outcome == HANDSHAKE_CUT:
         conn_close(t, c, WHY_PEER, 0)
     elif outcome == HANDSHAKE_FAILED:
@@ -541,8 +545,8 @@ cdef int _foreign_client(const uint8_t* p) noexcept nogil:
     return WHY_LARGE_FRAME
 
 
-cdef int _frame(NetThread* t, Connection* c, const uint8_t* p, int64_t present_bytes,
-                int64_t* size) noexcept nogil:
+cdef inline int _frame(NetThread* t, Connection* c, const uint8_t* p, int64_t present_bytes,
+                       int64_t* size) noexcept nogil:
     """Returns FRAME_WHOLE, FRAME_PARTIAL (size -1: not known yet) or why the connection closes."""
     size[0] = -1
     if present_bytes < 4:
@@ -928,7 +932,7 @@ cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled)
     conn_settle(t, c)
 
 
-cdef void _outcome(NetThread* t, Connection* c, Handler* handler, int outcome) noexcept nogil:
+cdef inline void _outcome(NetThread* t, Connection* c, Handler* handler, int outcome) noexcept nogil:
     if c.muffled and outcome != HANDLER_PARKED:
         _response_reset(&t.response)
         conn_close(t, c, WHY_HANDLER, 0)
@@ -1139,7 +1143,7 @@ cdef void _advance(Connection* c, int64_t sent) noexcept nogil:
         sent -= step
 
 
-cdef int64_t _send_some(NetThread* t, Connection* c, int64_t bytes_max) noexcept nogil:
+cdef inline int64_t _send_some(NetThread* t, Connection* c, int64_t bytes_max) noexcept nogil:
     """Returns the bytes sent in one call, -errno, 0 if the file was cut, _FILE_ERROR if unreadable.
 
     One call sends bytes and file pieces below SLICE_SENDFILE_MIN; sendfile sends a large piece.

@@ -424,6 +424,11 @@ cdef inline bint _free_for(int64_t* overdraft_id, Connection* c) noexcept nogil:
 
 
 cdef bint budget_allows(Network* n, Connection* c, int64_t capacity) noexcept nogil:
+    # No address has more than its share of small buffers while all together hold no more than that.
+    if capacity <= LARGE_BUFFER_BYTES and (
+            atomic_load_i64(&n.held_bytes) + capacity
+            <= atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES]) >> 3):
+        return True
     if capacity == c.input_capacity:
         return True
     return (_fits(n, c, capacity) or _free_for(&n.overdraft_id, c)) and (
