@@ -276,6 +276,8 @@ def test_a_failed_task_is_reported_in_one_line(spark, session_broker, topic):
     send(session_broker, topic, 5)
     given = {"kafka.bootstrap.servers": session_broker.bootstrap_servers, "subscribe": topic}
     tasks = [LoadTask(one, "ftp://x", "s", 1) for one in plan_batch(parse_options(given))]
-    with pytest.raises(LoadFailed, match="CheckpointError: ftp://x: ftp: is not supported") as raised:
+    with pytest.raises(
+        LoadFailed, match="CheckpointError: ftp://x: ftp: is not supported"
+    ) as raised:
         SparkTasks(spark.sparkContext)(tasks)
     assert "\n" not in str(raised.value)

@@ -276,7 +276,10 @@ def test_options_of_streams_are_checked():
     assert (parsed.delay_ms, parsed.start) == (90_000, "latest")
     for wrong, words in [
         ({"endingOffsets": "latest"}, "endingOffsets is an option of batches only"),
-        ({"startingOffsets": "middle"}, "startingOffsets of a stream must be latest, earliest, group"),
+        (
+            {"startingOffsets": "middle"},
+            "startingOffsets of a stream must be latest, earliest, group",
+        ),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay must be a number with"),
         (
             {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
