@@ -22,6 +22,7 @@ from barnabas.wire import request
 pytestmark = pytest.mark.takes(seconds=25)
 
 CHROOT = "/kafka"
+PAUSE_S = 0.002  # of a writer; without it one core writes and reads records for the whole test
 
 
 def soon(condition, why="it never came", patience_s=60):
@@ -57,6 +58,7 @@ class Writer:
                 ).append(value),
             )
             self._producer.flush(30)
+            self._stop.wait(PAUSE_S)
 
     def wait_for_more(self, count=20):
         before = len(self.acknowledged)
