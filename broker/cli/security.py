@@ -4,11 +4,12 @@
 |---|---|---|
 | ca.pem, ca-key.pem | 0644, 0600 | a certificate authority; clients trust ca.pem |
 | broker.pem | 0600 | the broker's key and certificate |
-| server.properties | 0600 | starts the broker with one SASL_SSL listener |
+| server.properties | 0600 | starts the broker with one SASL_SSL listener and access rules |
 | client.properties | 0600 | logs in as the administrator; each of Kafka's tools takes it |
 
-The administrator is a SCRAM user in the log directory of a broker that does not run. Nothing is
-overwritten; when a step fails, the files made before it are removed.
+The administrator is a SCRAM user in the log directory of a broker that does not run, and the only
+super user: `barnabas acls` permits others what they need. Nothing is overwritten; when a step
+fails, the files made before it are removed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from barnabas.cli.output import did, fail, say, table
 from barnabas.config import BrokerConfig, ConfigError
+from barnabas.config.access import AUTHORIZER, SUPER_USERS
 from barnabas.config.listeners import LOOPBACK, is_loopback
 from barnabas.config.properties import parse_properties
 from barnabas.config.providers import read_limited
@@ -42,6 +44,7 @@ CA, CA_KEY, BROKER, SERVER, CLIENT = (
     "client.properties",
 )
 MODES = {CA: 0o644, CA_KEY: 0o600, BROKER: 0o600, SERVER: 0o600, CLIENT: 0o600}
+AUTHORIZER_CLASS = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 # The settings of --config that the new listener replaces.
 REPLACED = (
@@ -56,7 +59,7 @@ REPLACED = (
     "advertised.port",
     "allow.unauthenticated.remote",
 )
-PROTECTED = ("ssl.", "sasl.", "listener.name.")
+PROTECTED = ("ssl.", "sasl.", "listener.name.", AUTHORIZER, SUPER_USERS)
 
 EPILOG = """\
 examples:
@@ -66,6 +69,7 @@ examples:
   barnabas start --config security/server.properties
   kafka-topics.sh --list --bootstrap-server kafka1.example.com:9092 \\
       --command-config security/client.properties
+  barnabas acls add --help                                what other users may do
   barnabas security renew                                 a new certificate before the old expires
 """
 
@@ -147,6 +151,8 @@ def _init(arguments: argparse.Namespace) -> int:
 
     if not 1 <= arguments.port <= 65535:
         raise ConfigError(f"--port {arguments.port}: a port is a number from 1 to 65535.")
+    if ";" in arguments.admin:
+        raise ConfigError(f"--admin {arguments.admin}: {SUPER_USERS} separates names by `;`.")
     hosts = _hosts(arguments.host)
     directory = Path(arguments.to).absolute()
     settings = _settings(arguments, directory)
@@ -207,7 +213,7 @@ def _settings(arguments: argparse.Namespace, directory: Path) -> dict[str, str]:
         for row in parse_properties(read_limited(arguments.config), arguments.config):
             if row.key.startswith(PROTECTED):
                 raise ConfigError(
-                    f"{arguments.config}: {row.key} protects a listener already. Remove it, or"
+                    f"{arguments.config}: {row.key} protects a broker already. Remove it, or"
                     " change the file by hand."
                 )
             taken[row.key] = row.value
@@ -229,6 +235,8 @@ def _settings(arguments: argparse.Namespace, directory: Path) -> dict[str, str]:
         "ssl.keystore.location": str(directory / BROKER),
         "sasl.enabled.mechanisms": MECHANISM,
         f"listener.name.{name}.{MECHANISM.lower()}.sasl.jaas.config": f"{LOGIN_MODULE} required;",
+        AUTHORIZER: AUTHORIZER_CLASS,
+        SUPER_USERS: f"User:{arguments.admin}",
     }
 
 

@@ -83,6 +83,30 @@ def test_a_producer_with_the_password_and_the_authority(made):
     assert producer.flush(20) == 0 and errors == [None]
 
 
+def test_another_user_may_do_nothing_until_a_rule_permits_it(made, tmp_path, capfd):
+    directory, address = made
+    admin = ("-b", address, "--command-config", str(directory / CLIENT))
+    other = tmp_path / "bob.properties"
+    bob = "SCRAM-SHA-512=[iterations=4096,password=secret]"
+    if reason := rival.missing(KAFKA):
+        pytest.skip(reason)
+    command = rival.tool(KAFKA, "configs", tmp_path / "tool.log", heap=QUICK)
+    words = ["--bootstrap-server", address, "--command-config", str(directory / CLIENT)]
+    words += ["--alter", "--entity-type", "users", "--entity-name", "bob", "--add-config", bob]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    mine = properties(directory / CLIENT)["sasl.jaas.config"]
+    password = mine.partition('password="')[2].partition('"')[0]
+    text = (directory / CLIENT).read_text().replace('"admin"', '"bob"')
+    other.write_text(text.replace(password, "secret"))
+    assert main(["topics", "create", "ruled", *admin]) == 0
+    as_bob = ("-b", address, "--command-config", str(other))
+    assert main(["topics", "describe", "ruled", *as_bob]) == 1
+    allow = ("--operation", "describe", "--operation", "describe_configs", "--topic", "ruled")
+    assert main(["acls", "add", "--allow-principal", "User:bob", *allow, *admin]) == 0
+    assert main(["topics", "describe", "ruled", *as_bob]) == 0
+
+
 @pytest.mark.parametrize("wrong", ["password", "authority"])
 def test_a_client_with_a_wrong_password_or_another_authority(made, tmp_path, wrong):
     from confluent_kafka import KafkaError, KafkaException, Producer
@@ -180,6 +204,7 @@ def test_settings_of_a_file_are_kept_and_its_open_listener_is_not(tmp_path):
         (("--set", "nothing"), "not KEY=VALUE"),
         (("--config", "/nowhere/x"), "cannot be read"),
         (("--admin", ""), "name of the user is missing"),
+        (("--admin", "a;b"), "separates names by `;`"),
         (("--set", "num.partitions=many"), "num.partitions"),
     ],
 )
@@ -195,7 +220,7 @@ def test_a_file_whose_listener_is_protected_is_refused(tmp_path, capsys):
     file = tmp_path / "old.properties"
     file.write_text("ssl.keystore.location=/x\n")
     assert init(tmp_path, "--config", str(file)) == 1
-    assert "ssl.keystore.location protects a listener already" in capsys.readouterr().err
+    assert "ssl.keystore.location protects a broker already" in capsys.readouterr().err
 
 
 def test_renew_keeps_the_authority_and_the_names(made, capsys):
