@@ -165,6 +165,17 @@ def test_a_late_end_of_the_second_version_is_fenced_by_its_epoch():
 
 
 @pytest.mark.parametrize("version", [0, 2])
+def test_a_producer_with_a_later_epoch_is_fenced(version):
+    world = World()
+    producer_id, epoch = ready(world)
+    added(world, (producer_id, epoch), ROW, version=version)
+    later = producer_id, epoch + 1
+    assert refused(world, world.add, *later, [OTHER], version) == ProducerFenced
+    assert refused(world, world.end, *later, True, version) == ProducerFenced
+    assert (state(world), now(world).partitions) == (State.ONGOING, {ROW})
+
+
+@pytest.mark.parametrize("version", [0, 2])
 def test_a_producer_whose_epochs_are_used_up_gets_another_id(version):
     world = World()
     first, _ = ready(world)
