@@ -110,12 +110,15 @@ def test_a_request_that_names_nothing_has_no_place():
         error_answer(0, 9, request(0).cls(), UNKNOWN_TOPIC_OR_PARTITION)
 
 
-# Where a handler's response has more than the schema tells (its versions, the cluster), has it
-# twice, or has zeros or null for unknown values.
+# Where a handler's response has more than the schema tells (its versions, the cluster, the
+# client's principal), has it twice, or has zeros or null for unknown values.
 SAYS_MORE = {
     "Metadata",
     "ApiVersions",
     "AddPartitionsToTxn",
+    "CreateDelegationToken",
+    "RenewDelegationToken",
+    "ExpireDelegationToken",
     "DescribeClientQuotas",
     "DescribeTransactions",
     "ElectLeaders",
