@@ -411,9 +411,14 @@ def test_failed_handshakes_leave_no_memory(served):
         served.quiet()
 
     fail(500)
-    before = resident()
-    fail(10_000)
-    assert resident() - before < 4 << 20
+    growth = []
+    for _ in range(3):  # a leak grows each time; threads of other tests of this process do not
+        before = resident()
+        fail(10_000)
+        growth.append(resident() - before)
+        if growth[-1] < 4 << 20:
+            return
+    raise AssertionError(growth)
 
 
 CLIENTS = Authority("CN=authority of clients,O=Example")
