@@ -22,7 +22,7 @@ from barnabas.cext.log.producers cimport producers_clear, producers_expire, snap
 from barnabas.cext.log.recover cimport segment_replay
 from barnabas.cext.log.segment cimport (
     Segment, segment_cut, segment_find, segment_new, segment_open_active, segment_open_indexes,
-    segment_release, segment_release_retired,
+    segment_release, segment_release_retired, segment_retain,
 )
 from barnabas.cext.log.segment_names cimport segment_rename_deleted
 from barnabas.cext.log.txn_index cimport txn_index_cut
@@ -52,8 +52,10 @@ cdef int log_restore_producers(
         segment = log.segments.items[i]
         if begin >= offset or segment.base_offset >= offset or status < 0:
             break
+        segment_retain(segment)
         status = segment_replay(
             segment, log.system, &log.producers, begin, offset, segment.size_bytes)
+        segment_release(segment)
     producers_expire(&log.producers, now_ms, log.config.producer_id_expiration_ms)
     log_transactions_restored(log)
     return status
@@ -143,7 +145,10 @@ cdef int log_cut_to(Log* log, int64_t offset) noexcept nogil:
     cdef LogMarks marks = log.marks
     cdef BatchAt found
     cdef int64_t position, i
-    cdef int status = segment_find(last, log.system, offset, last.size_bytes, &found)
+    cdef int status
+    segment_retain(last)  # the pool closes files of segments that only the log refers to
+    status = segment_find(last, log.system, offset, last.size_bytes, &found)
+    segment_release(last)
     if status < 0 or renamed < 0:
         return min(status, renamed)
     position = found.position if status == 1 else last.size_bytes
