@@ -168,7 +168,7 @@ cdef void _close_files(Segment* s) noexcept nogil:
 cdef void _evict(SegmentPool* pool) noexcept nogil:
     """Closes segments to which only their log refers, while too many are open. The caller holds the
     pool's lock. A segment that waits for a flush is closed only when no other one can be: its open
-    descriptor reports lost writes."""
+    descriptor reports lost writes. The newest stays open: the caller is about to use it."""
     cdef Segment* s
     cdef Segment* following
     cdef int tries, spare
@@ -178,7 +178,7 @@ cdef void _evict(SegmentPool* pool) noexcept nogil:
         while pool.open_count > pool.open_max and s != NULL and tries < EVICTION_TRIES:
             following = s.newer
             tries += 1
-            if atomic_load_i64(&s.references) == 1 and (
+            if s != pool.newest and atomic_load_i64(&s.references) == 1 and (
                 spare or atomic_load_i64(&s.flushed_bytes) >= atomic_load_i64(&s.size_bytes)
             ):
                 _unlink_from_pool(s)

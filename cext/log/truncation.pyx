@@ -146,7 +146,7 @@ cdef int log_cut_to(Log* log, int64_t offset) noexcept nogil:
     cdef BatchAt found
     cdef int64_t position, i
     cdef int status
-    segment_retain(last)  # the pool closes files of segments that only the log refers to
+    segment_retain(last)  # or a reader of other segments may close its file meanwhile
     status = segment_find(last, log.system, offset, last.size_bytes, &found)
     segment_release(last)
     if status < 0 or renamed < 0:

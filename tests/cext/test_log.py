@@ -150,6 +150,19 @@ def test_open_segments_stay_within_the_limit(tmp_path):
     assert disk.cache.open_segments <= 4
 
 
+def test_a_truncation_reads_its_segment_while_all_others_wait_for_a_flush(tmp_path):
+    """Before, the pool of open files closed the one that the truncation had just opened."""
+    disk = Disk(tmp_path)
+    log = disk.open()
+    log.append(batch(b"first"))
+    log.flush()
+    for _ in range(6):  # more than the pool holds open
+        log.roll()
+        log.append(batch(b"not flushed"))
+    log.truncate_to(0)
+    assert log.end_offset == 0
+
+
 @pytest.mark.parametrize("offset", [0, 1, 17, 30, 59, 60])
 def test_truncation_keeps_what_is_below(tmp_path, offset):
     disk = Disk(tmp_path, segment_bytes=1_500, index_interval_bytes=200)
