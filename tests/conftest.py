@@ -35,7 +35,11 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis are the same in each run of the short form, and new ones in the long form."""
     if config.getoption("--long"):
         os.environ["BARNABAS_LONG"] = "1"
-    hypothesis.settings.register_profile("short", derandomize=True, database=None)
+    # How fast examples are made depends on what else the machine does.
+    slow = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile(
+        "short", derandomize=True, database=None, suppress_health_check=slow
+    )
     if os.environ.get("BARNABAS_LONG", "") in ("", "0"):
         hypothesis.settings.load_profile("short")
 
