@@ -85,7 +85,7 @@ from barnabas.cext.network.permissions cimport (
     PERMISSION_DENIED, permission_moved, PERMISSION_UNKNOWN, RESOURCE_CLUSTER, RESOURCE_TOPIC,
 )
 from barnabas.cext.network.quotas cimport (
-    QUOTA_FETCH, QuotaSensor, quota_largest, quota_note, quota_use_within,
+    QUOTA_FETCH, QuotaSensor, quota_largest, quota_note, quota_use,
 )
 from barnabas.cext.partition.partitions cimport (
     LOCAL_THREAD, Partition, partition_commit, partition_error, partition_find, partition_find_id,
@@ -460,7 +460,7 @@ cdef bint exceeds(QuotaSensor* quota, const FetchWait* w, const Request* request
             size_bytes += w.r.parts[i].rewrite.made_bytes
         else:
             size_bytes += w.r.parts[i].slice.size_bytes
-    request.quota.wait_ms = quota_use_within(quota, <double>size_bytes, now_ms)
+    request.quota.wait_ms = quota_use(quota, <double>size_bytes, now_ms, True)
     request.quota.exceeded = quota
     return request.quota.wait_ms > 0
 

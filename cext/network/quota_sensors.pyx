@@ -14,7 +14,7 @@ from barnabas.cext.memory.mutex cimport (
 from barnabas.cext.network.network_state cimport MAIL_QUOTAS, Mail, inbox_post
 from barnabas.cext.network.quotas cimport (
     QUOTA_KINDS, WAIT_SAMPLES, WAIT_WINDOW_MS, QuotaBinding, QuotaSensor, Samples, quota_bind,
-    quota_use, quota_use_within, samples_init, samples_sum, sensors_release,
+    quota_use, samples_init, samples_sum, sensors_release,
 )
 from barnabas.cext.network.request_queue cimport PendingRequest
 
@@ -72,7 +72,7 @@ cdef class Sensor:
 
     def use_within(self, double amount, int64_t now_ms):
         """As use(), but a use that exceeds the quota is not counted."""
-        return quota_use_within(&self.quota, amount, now_ms)
+        return quota_use(&self.quota, amount, now_ms, True)
 
     def rate(self, int64_t now_ms):
         """The present rate a second."""

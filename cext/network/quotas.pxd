@@ -132,24 +132,17 @@ cdef inline void quota_note(QuotaSensor* sensor, double amount, int64_t now_ms) 
     _add(&sensor.used, amount, now_ms)
     pthread_mutex_unlock(&sensor.lock)
 
-cdef inline int64_t quota_use(QuotaSensor* sensor, double amount, int64_t now_ms) noexcept nogil:
-    """Counts a use; returns for how many ms the client must wait, 0 while it is within its quota."""
+cdef inline int64_t quota_use(
+    QuotaSensor* sensor, double amount, int64_t now_ms, bint only_within=False
+) noexcept nogil:
+    """Counts a use; returns for how many ms the client must wait, 0 while it is within its quota.
+    `only_within`: a use that exceeds the quota is not counted."""
     cdef int64_t wait_ms
     pthread_mutex_lock(&sensor.lock)
     sensor.used_ms = now_ms
     _add(&sensor.used, amount, now_ms)
     wait_ms = _wait_ms(sensor, now_ms)
-    pthread_mutex_unlock(&sensor.lock)
-    return wait_ms
-
-cdef inline int64_t quota_use_within(QuotaSensor* sensor, double amount, int64_t now_ms) noexcept nogil:
-    """As quota_use, but a use that exceeds the quota is not counted."""
-    cdef int64_t wait_ms
-    pthread_mutex_lock(&sensor.lock)
-    sensor.used_ms = now_ms
-    _add(&sensor.used, amount, now_ms)
-    wait_ms = _wait_ms(sensor, now_ms)
-    if wait_ms:
+    if only_within and wait_ms:
         _add(&sensor.used, -amount, now_ms)
     pthread_mutex_unlock(&sensor.lock)
     return wait_ms
