@@ -1,9 +1,9 @@
 """Decides what a principal may do: Kafka's authorizer, with its rules in the metadata tree.
 
-Handlers in Python ask `authorize` (api/access.py); native handlers keep what `permitted` returns,
-and drop it when `on_change` is called. A change is in force on this broker when its request is
-answered: the frozen rules are replaced, `epoch` counts one up, and `on_change` is called, in this
-order. Next: access_rules.py, and acl_store.py for where the rules are.
+Handlers in Python ask `authorize` (api/access.py). Decisions for native handlers are kept
+(decisions.py), and dropped when `on_change` is called. A change is in force on this broker when its
+request is answered: the frozen rules are replaced, and then `on_change` is called. Next:
+access_rules.py, and acl_store.py for where the rules are.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ class Authorizer:
     ) -> None:
         """`super_users` may do everything. `everyone_without_rules`: so may everyone with a
         resource that no rule is for (allow.everyone.if.no.acl.found). Raises MetadataError."""
-        self.epoch = 0  # counts changes of the rules; read it before what a kept decision is from
         self.on_change: list[Callable[[], object]] = []
         self.audit = AuditLog(monotonic_ns)
         self._super_users = super_users
@@ -78,6 +77,5 @@ class Authorizer:
         )
 
     def _changed(self, _rules: AccessRules) -> None:
-        self.epoch += 1
         for changed in self.on_change:
             changed()
