@@ -21,13 +21,14 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from barnabas.cli.connecting import json_lines_option
 from barnabas.cli.output import did, fail, say, table
+from barnabas.cli.stopped_broker import errors_of_one_line, settings_option, store_users
 from barnabas.config import BrokerConfig, ConfigError
 from barnabas.config.access import AUTHORIZER, SUPER_USERS
 from barnabas.config.listeners import LOOPBACK, is_loopback
 from barnabas.config.properties import parse_properties
 from barnabas.config.providers import read_limited
-from barnabas.errors import KafkaError
 
 DIRECTORY = "security"
 PORT = 9092
@@ -91,14 +92,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     init.add_argument("--admin", metavar="NAME", default=ADMIN, help=f"its user name ({ADMIN})")
     init.add_argument("--config", metavar="FILE", help="a server.properties to take settings from")
-    init.add_argument(
-        "--set",
-        dest="settings",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="a setting for the new server.properties; may be repeated",
-    )
+    settings_option(init, "a setting for the new server.properties")
     _action(actions, "renew", "make a new certificate for the broker by the same authority")
 
 
@@ -118,26 +112,14 @@ def _action(
         default=DIRECTORY,
         help=f"the directory of the files ({DIRECTORY})",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON lines")
+    json_lines_option(parser)
     return parser
 
 
+@errors_of_one_line
 def run(arguments: argparse.Namespace) -> int:
-    from barnabas.metadata.tree import MetadataError
-    from barnabas.storage.log_dirs import UnusableDirectory
-
     try:
-        if arguments.action == "renew":
-            return _renew(arguments)
-        return _init(arguments)
-    except ConfigError as error:
-        for problem in error.problems:
-            fail(problem)
-        return 1
-    except KafkaError as error:
-        return fail(error.message or str(error))
-    except (UnusableDirectory, MetadataError) as error:
-        return fail(str(error))
+        return _renew(arguments) if arguments.action == "renew" else _init(arguments)
     except ModuleNotFoundError as error:
         if error.name != "cryptography":
             raise
@@ -294,17 +276,11 @@ def _write(path: Path, data: bytes, mode: int) -> None:
 
 
 def _set_administrator(server_file: Path, name: str, password: str) -> None:
-    from barnabas.controller.user_credentials import UserCredentials
-    from barnabas.metadata.cluster_state import ClusterStateReader
     from barnabas.security.new_user import new_user
-    from barnabas.stages.stopped import stopped_tree
 
     config = BrokerConfig.load(str(server_file), [])
-    user = new_user(name, MECHANISM, password)
-    with stopped_tree(config) as tree:
-        UserCredentials(tree, ClusterStateReader(tree)).store(
-            user.name, user.mechanism, user.credential()
-        )
+    for _ in store_users(config, [new_user(name, MECHANISM, password)]):
+        pass
 
 
 def _report(arguments: argparse.Namespace, directory: Path, host: str) -> None:

@@ -7,10 +7,11 @@ import getpass
 import sys
 from typing import Any
 
+from barnabas.cli.connecting import json_lines_option
 from barnabas.cli.output import did, fail
+from barnabas.cli.stopped_broker import errors_of_one_line, settings_option, store_users
 from barnabas.config import BrokerConfig, ConfigError
 from barnabas.config.providers import check_private
-from barnabas.errors import KafkaError
 
 DEFAULT = "SCRAM-SHA-512"
 PASSWORD_BYTES_MAX = 4096
@@ -49,57 +50,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a user in the form of kafka-storage; may be repeated",
     )
     add.add_argument("--config", metavar="FILE", help="the broker's server.properties file")
-    add.add_argument(
-        "--set",
-        dest="settings",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="a setting of the broker; overrides that of the file; may be repeated",
-    )
-    add.add_argument("--json", action="store_true", help="print JSON lines")
+    settings_option(add, "a setting of the broker; overrides that of the file")
+    json_lines_option(add)
 
 
+@errors_of_one_line
 def run(arguments: argparse.Namespace) -> int:
-    from barnabas.metadata.tree import MetadataError
-    from barnabas.storage.log_dirs import UnusableDirectory
-
-    try:
-        config = BrokerConfig.load(arguments.config, arguments.settings)
-        return _add(config, arguments)
-    except ConfigError as error:
-        for problem in error.problems:
-            fail(problem)
-        return 1
-    except KafkaError as error:
-        return fail(error.message or str(error))
-    except (UnusableDirectory, MetadataError) as error:
-        return fail(str(error))
-
-
-def _add(config: BrokerConfig, arguments: argparse.Namespace) -> int:
-    from barnabas.controller.user_credentials import UserCredentials
-    from barnabas.metadata.cluster_state import ClusterStateReader
     from barnabas.security.new_user import parse_scram
-    from barnabas.stages.stopped import stopped_tree
 
+    config = BrokerConfig.load(arguments.config, arguments.settings)
     # All are read before the first is set.
     wanted = [parse_scram(text) for text in arguments.add_scram]
     if arguments.name is not None:
         wanted.append(_named(arguments))
     if not wanted:
         return fail("NAME is missing. Give the name of a user, or --add-scram.")
-    with stopped_tree(config) as tree:
-        users = UserCredentials(tree, ClusterStateReader(tree))
-        for user in wanted:
-            users.store(user.name, user.mechanism, user.credential())
-            did(
-                arguments.json,
-                f"set the {user.mechanism} credential of user {user.name}",
-                user=user.name,
-                mechanism=user.mechanism,
-                iterations=user.iterations,
-            )
+    for user in store_users(config, wanted):
+        did(
+            arguments.json,
+            f"set the {user.mechanism} credential of user {user.name}",
+            user=user.name,
+            mechanism=user.mechanism,
+            iterations=user.iterations,
+        )
     return 0
 
 

@@ -1,0 +1,63 @@
+"""Common parts of the commands that change the log directory of a broker that does not run."""
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from typing import TYPE_CHECKING
+
+from barnabas.cli.output import fail
+from barnabas.config import BrokerConfig, ConfigError
+from barnabas.errors import KafkaError
+
+if TYPE_CHECKING:
+    from barnabas.security.new_user import NewUser
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def settings_option(parser: argparse.ArgumentParser, summary: str) -> None:
+    """Adds --set, which may be repeated; its values are in `settings`."""
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help=f"{summary}; may be repeated",
+    )
+
+
+def errors_of_one_line(run: Command) -> Command:
+    """Makes a line and exit status 1 of wrong settings, and of a directory that cannot be used."""
+
+    @wraps(run)
+    def reporting(arguments: argparse.Namespace) -> int:
+        from barnabas.metadata.tree import MetadataError
+        from barnabas.storage.log_dirs import UnusableDirectory
+
+        try:
+            return run(arguments)
+        except ConfigError as error:
+            for problem in error.problems:
+                fail(problem)
+            return 1
+        except KafkaError as error:
+            return fail(error.message or str(error))
+        except (UnusableDirectory, MetadataError) as error:
+            return fail(str(error))
+
+    return reporting
+
+
+def store_users(config: BrokerConfig, users: Iterable["NewUser"]) -> Iterator["NewUser"]:
+    """Sets SCRAM credentials, and yields each user whose credential is stored. Raises KafkaError,
+    MetadataError, and UnusableDirectory when the broker runs."""
+    from barnabas.controller.user_credentials import UserCredentials
+    from barnabas.metadata.cluster_state import ClusterStateReader
+    from barnabas.stages.stopped import stopped_tree
+
+    with stopped_tree(config) as tree:
+        credentials = UserCredentials(tree, ClusterStateReader(tree))
+        for user in users:
+            credentials.store(user.name, user.mechanism, user.credential())
+            yield user
