@@ -4,9 +4,9 @@ A question is a request without its header: API key, version, listener and the b
 with an authorizer also the client's principal and address, since it shows only what they may see.
 Many clients send the same question repeatedly (ApiVersions at each connect, Metadata of their
 topics); Python answers only the first one after a change. A change of the cluster, of a feature
-level or of a rule of the authorizer (`forget`) or a log that goes offline moves the generation, and an answer is valid in its own
-generation only. Python reads the generation before it reads any state, so the cache rejects an
-answer that a change has overtaken.
+level or of a rule of the authorizer (`forget`) or a log that goes offline moves the generation, and
+an answer is valid in its own generation only. Python reads the generation before it reads any state,
+so the cache rejects an answer that a change has overtaken.
 
     slots       SLOTS answers, each in the slot of its question's hash; a newer answer replaces it
     limits      QUESTION_BYTES_MAX, ANSWER_BYTES_MAX; BYTES_MAX in all, beyond which all are dropped
