@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from barnabas.api.access import ERRORS
 from barnabas.api.later import Later
 from barnabas.security.acl_codes import CLUSTER, CLUSTER_NAME, SUPPORTED
+from barnabas.security.principal import principal_text
 from barnabas.wire import Struct, response
 
 if TYPE_CHECKING:
     from barnabas.cext.network.request_queue import PendingRequest
     from barnabas.security.authorizer import Authorizer
-
-ANONYMOUS = "User:ANONYMOUS"
 
 Context = TypeVar("Context", covariant=True)
 T = TypeVar("T")
@@ -53,7 +52,7 @@ class Call(Generic[Context]):
     def principal(self) -> str:
         """The principal of the connection: User:NAME; User:ANONYMOUS before a login, and on a
         listener that asks for none."""
-        return self.pending.principal.decode() or ANONYMOUS
+        return principal_text(self.pending.principal)
 
     def may(
         self,

@@ -33,7 +33,6 @@ from barnabas.api import (
     k14_sync_group,
     k18_api_versions,
     k26_end_txn,
-    k60_describe_cluster,
     k68_consumer_group_heartbeat,
 )
 from barnabas.api.access import Access
@@ -69,7 +68,6 @@ MODULES: tuple[ModuleType, ...] = (
     k14_sync_group,
     k18_api_versions,
     k26_end_txn,
-    k60_describe_cluster,
     k68_consumer_group_heartbeat,
 )
 
@@ -116,6 +114,7 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     51: ("k51_alter_user_scram_credentials", (0, 0), UserContext),
     55: ("k55_describe_quorum", (0, 2), MetadataContext),
     57: ("k57_update_features", (0, 2), FeatureContext),
+    60: ("k60_describe_cluster", (0, 2), MetadataContext),
     61: ("k61_describe_producers", (0, 0), PartitionContext),
     65: ("k65_describe_transactions", (0, 0), TransactionContext),
     66: ("k66_list_transactions", (0, 2), TransactionContext),

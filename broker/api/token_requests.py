@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from barnabas.api.call import ANONYMOUS, Call
+from barnabas.api.call import Call
 from barnabas.api.contexts import TokenContext
 from barnabas.controller.delegation_tokens import DelegationTokenChanges
 from barnabas.errors import DelegationTokenAuthDisabled, DelegationTokenRequestNotAllowed
+from barnabas.security.principal import ANONYMOUS
 from barnabas.security.session import Session
 
 USER = "User"

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from barnabas.cext.network.permissions import DecisionTable
 from barnabas.cext.network.request_queue import PendingRequest
-from barnabas.security.principal import ANONYMOUS
+from barnabas.security.principal import principal_text
 
 log = logging.getLogger("barnabas.authorizer")
 
@@ -61,7 +61,7 @@ class Decisions:
         self, pending: PendingRequest, operation: int, resource_type: int, name: bytes
     ) -> bool:
         """A name that is not UTF-8 keeps its bytes in a form that no rule has."""
-        principal = pending.principal.decode() or ANONYMOUS
+        principal = principal_text(pending.principal)
         text = name.decode(errors="surrogateescape")
         try:
             return self._authorize(principal, pending.peer[0], operation, resource_type, text)

@@ -9,3 +9,8 @@ USER_CHARS_MAX = 1024  # of a user's name, as in Kafka's AlterUserScramCredentia
 def principal_of(user: str) -> bytes:
     """The bytes that a connection keeps."""
     return f"User:{user}".encode()
+
+
+def principal_text(principal: bytes) -> str:
+    """TYPE:NAME of the bytes that a connection keeps; without bytes it has not logged in."""
+    return principal.decode() or ANONYMOUS
