@@ -7,10 +7,10 @@ the operating system selects a free port; an advertised port 0 means the bound p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from barnabas.config.settings import ConfigError
-from barnabas.config.values import Value, list_of
+from barnabas.config.settings import BROKER_SETTINGS, ConfigError
+from barnabas.config.values import Value, list_of, parse_value
 
 LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = ("0.0.0.0", "::")
@@ -41,6 +41,41 @@ class Listener:
 
     def __hash__(self) -> int:
         return hash(str(self))
+
+
+class PrefixedSettings:
+    """Settings of a listener: a name with a prefix overrides the one without.
+
+    `values`: the texts of all settings in force; `prefixes`: the strongest first."""
+
+    def __init__(self, values: Mapping[str, str], *prefixes: str) -> None:
+        self._values, self._prefixes = values, prefixes
+
+    def name_of(self, base: str) -> str:
+        """The name under which the value in force is set."""
+        return next((p + base for p in self._prefixes if p + base in self._values), base)
+
+    def value(self, base: str) -> Value:
+        """Raises ConfigError."""
+        setting = BROKER_SETTINGS[base]
+        return parse_value(setting, self._values.get(self.name_of(base), setting.default))
+
+    def integer(self, base: str) -> int:
+        value = self.value(base)
+        assert isinstance(value, int), base
+        return value
+
+    def text(self, base: str) -> str | None:
+        """None when it is not set, or empty."""
+        value = self.value(base)
+        return str(value) if value not in (None, "") else None
+
+    def boolean(self, base: str) -> bool:
+        return self.value(base) is True
+
+    def names(self, base: str) -> tuple[str, ...]:
+        value = self.value(base)
+        return value if isinstance(value, tuple) else ()
 
 
 def is_loopback(host: str) -> bool:

@@ -18,9 +18,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.config.connection_limits import PREFIX
-from barnabas.config.listeners import Listener
+from barnabas.config.listeners import Listener, PrefixedSettings
 from barnabas.config.settings import BROKER_SETTINGS
-from barnabas.config.values import Value, list_of, parse_value
+from barnabas.config.values import list_of
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 ENABLED, JAAS = "sasl.enabled.mechanisms", "sasl.jaas.config"
@@ -110,46 +110,17 @@ def is_fulfilled(name: str, value: str | None) -> bool:
     return True
 
 
-class LoginSettings:
+class LoginSettings(PrefixedSettings):
     """The login settings of one mechanism on one listener. `values`: the texts of all settings."""
 
     def __init__(self, values: Mapping[str, str], listener: str, mechanism: str) -> None:
-        self._values = values
-        self._of_listener = f"{PREFIX}{listener.lower()}."
-        self._of_mechanism = f"{self._of_listener}{mechanism.lower()}."
-
-    def name_of(self, base: str) -> str:
-        """The name under which the value in force is set."""
-        found = (
-            p + base for p in (self._of_mechanism, self._of_listener) if p + base in self._values
-        )
-        return next(found, base)
+        of_listener = f"{PREFIX}{listener.lower()}."
+        self._of_mechanism = f"{of_listener}{mechanism.lower()}."
+        super().__init__(values, self._of_mechanism, of_listener)
 
     def name_of_mechanism(self, base: str) -> str:
         """The name with the listener and the mechanism in front."""
         return self._of_mechanism + base
-
-    def value(self, base: str) -> Value:
-        """Raises ConfigError."""
-        setting = BROKER_SETTINGS[base]
-        return parse_value(setting, self._values.get(self.name_of(base), setting.default))
-
-    def integer(self, base: str) -> int:
-        value = self.value(base)
-        assert isinstance(value, int), base
-        return value
-
-    def text(self, base: str) -> str | None:
-        """None when it is not set, or empty."""
-        value = self.value(base)
-        return str(value) if value not in (None, "") else None
-
-    def boolean(self, base: str) -> bool:
-        return self.value(base) is True
-
-    def names(self, base: str) -> tuple[str, ...]:
-        value = self.value(base)
-        return value if isinstance(value, tuple) else ()
 
 
 def jaas_name(listener: str, mechanism: str) -> str:

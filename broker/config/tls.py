@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.config.connection_limits import PREFIX
-from barnabas.config.listeners import Listener, is_loopback
+from barnabas.config.listeners import Listener, PrefixedSettings, is_loopback
 from barnabas.config.settings import BROKER_SETTINGS, ConfigError
-from barnabas.config.values import Value, list_of, parse_value
+from barnabas.config.values import list_of
 
 PROTOCOLS = ("SSL", "SASL_SSL")
 VERSIONS = ("TLSv1.2", "TLSv1.3")
@@ -87,33 +87,12 @@ def tls_dynamic_problem(name: str) -> str | None:
     return f"{name}: cannot change while the broker runs. Set it in the file and restart."
 
 
-class TlsSettings:
+class TlsSettings(PrefixedSettings):
     """The TLS settings of one listener. `values`: the texts of all settings in force."""
 
     def __init__(self, values: Mapping[str, str], listener: Listener) -> None:
-        self._values, self.listener = values, listener
-        self._own = f"{PREFIX}{listener.name.lower()}."
-
-    def name_of(self, base: str) -> str:
-        """The name under which the value in force is set."""
-        return self._own + base if self._own + base in self._values else base
-
-    def value(self, base: str) -> Value:
-        """Raises ConfigError."""
-        text = self._values.get(self.name_of(base), BROKER_SETTINGS[base].default)
-        return parse_value(BROKER_SETTINGS[base], text)
-
-    def text(self, base: str) -> str | None:
-        """None when it is not set, or empty."""
-        value = self.value(base)
-        return str(value) if value not in (None, "") else None
-
-    def boolean(self, base: str) -> bool:
-        return self.value(base) is True
-
-    def names(self, base: str) -> tuple[str, ...]:
-        value = self.value(base)
-        return value if isinstance(value, tuple) else ()
+        self.listener, self._own = listener, f"{PREFIX}{listener.name.lower()}."
+        super().__init__(values, self._own)
 
     @property
     def client_auth(self) -> str:
