@@ -56,7 +56,7 @@ from barnabas.cext.codec.error_codes cimport (
     ERROR_COORDINATOR_NOT_AVAILABLE, ERROR_INVALID_COMMIT_OFFSET_SIZE, ERROR_INVALID_GROUP_ID,
     ERROR_INVALID_PRODUCER_EPOCH, ERROR_INVALID_TXN_STATE, ERROR_NONE, ERROR_NOT_COORDINATOR,
     ERROR_OFFSET_METADATA_TOO_LARGE, ERROR_PRODUCER_FENCED, ERROR_STALE_MEMBER_EPOCH,
-    ERROR_GROUP_AUTHORIZATION_FAILED, ERROR_ILLEGAL_GENERATION, ERROR_TOPIC_AUTHORIZATION_FAILED,
+    ERROR_GROUP_AUTHORIZATION_FAILED, ERROR_ILLEGAL_GENERATION,
     ERROR_TRANSACTION_ABORTABLE, ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ERROR_UNKNOWN_TOPIC_ID, ERROR_UNKNOWN_TOPIC_OR_PARTITION,
 )
@@ -102,13 +102,13 @@ from barnabas.cext.network.handler cimport (
 )
 from barnabas.cext.network.permissions cimport (
     OPERATION_READ, OPERATION_WRITE, permission_ask, PERMISSION_ALLOWED, permission_begin,
-    PERMISSION_DENIED, PERMISSION_UNKNOWN, RESOURCE_GROUP, RESOURCE_TOPIC,
-    RESOURCE_TRANSACTIONAL_ID,
+    PERMISSION_DENIED, PERMISSION_UNKNOWN, RESOURCE_GROUP, RESOURCE_TRANSACTIONAL_ID,
 )
+from barnabas.cext.network.topic_permission cimport topic_refusal
 from barnabas.cext.partition.partitions cimport (
     Partition, partition_appended, partition_error, partition_find, partition_high_watermark,
     partition_watch, ProducePolicy, Table, table_epochs, table_of, table_system, Topic,
-    topic_has_partition, topic_name_by_id, topic_named, topic_with_id, watch_waits,
+    topic_has_partition, topic_named, topic_with_id, watch_waits,
 )
 from barnabas.cext.record.records cimport ATTR_TRANSACTIONAL, batch_header, BatchHeader, RECORDS_OK
 
@@ -245,20 +245,6 @@ cdef int _group_right(Commit* c, Request* r, int16_t* code) noexcept nogil:
     code[0] = ERROR_GROUP_AUTHORIZATION_FAILED
     return permission_ask(r, OPERATION_READ, RESOURCE_GROUP, c.w.group, c.w.group_bytes)
 
-cdef int16_t _topic_refusal(Core* core, Request* r, const Walk* w, int* worst) noexcept nogil:
-    """Asks for the right to read the topic of the walk, inside an epoch. An id that is unknown now
-    stays so: no right was asked for."""
-    cdef const uint8_t* topic = w.topic
-    cdef int32_t topic_bytes = w.topic_bytes
-    cdef int answer
-    if w.by_id:
-        topic = <const uint8_t*>topic_name_by_id(core.table, w.topic_id, &topic_bytes)
-        if topic == NULL:
-            return ERROR_UNKNOWN_TOPIC_ID
-    answer = permission_ask(r, OPERATION_READ, RESOURCE_TOPIC, topic, topic_bytes)
-    worst[0] = max(worst[0], answer)
-    return ERROR_NONE if answer == PERMISSION_ALLOWED else ERROR_TOPIC_AUTHORIZATION_FAILED
-
 cdef bint _refuse_rows(Core* core, Commit* c, Request* r, int64_t* left, int* worst) noexcept nogil:
     """Refuses the rows of topics that the client may not read. Where it refuses any, it also
     refuses those that the cluster lacks: then c.codes says which rows are left. Inside an epoch.
@@ -270,7 +256,8 @@ cdef bint _refuse_rows(Core* core, Commit* c, Request* r, int64_t* left, int* wo
     left[0] = 0
     for i in range(topics):
         partitions = commit_topic(&c.w)
-        refusal = _topic_refusal(core, r, &c.w, worst)
+        refusal = topic_refusal(
+            r, OPERATION_READ, core.table, c.w.by_id, c.w.topic_id, c.w.topic, c.w.topic_bytes, worst)
         refused |= refusal != ERROR_NONE
         for k in range(partitions):
             commit_row(&c.w)

@@ -82,16 +82,17 @@ from barnabas.cext.network.handler cimport (
 )
 from barnabas.cext.network.permissions cimport (
     OPERATION_CLUSTER_ACTION, OPERATION_READ, permission_ask, PERMISSION_ALLOWED, permission_begin,
-    PERMISSION_DENIED, permission_moved, PERMISSION_UNKNOWN, RESOURCE_CLUSTER, RESOURCE_TOPIC,
+    PERMISSION_DENIED, permission_moved, PERMISSION_UNKNOWN, RESOURCE_CLUSTER,
 )
 from barnabas.cext.network.quotas cimport (
     QUOTA_FETCH, QuotaSensor, quota_largest, quota_note, quota_use,
 )
+from barnabas.cext.network.topic_permission cimport topic_refusal
 from barnabas.cext.partition.partitions cimport (
     LOCAL_THREAD, Partition, partition_commit, partition_error, partition_find, partition_find_id,
     partition_high_watermark, partition_unwatch, partition_visible_end, partition_watch,
     table_bind_waker, table_epochs, table_local_wakes, table_of, table_system, table_wait_local,
-    topic_name_by_id, watch_waits,
+    watch_waits,
 )
 from barnabas.cext.partition.topics cimport ProducePolicy
 from barnabas.cext.record.records cimport AT_BATCH_LENGTH, LOG_OVERHEAD
@@ -363,14 +364,12 @@ cdef void refuse_part(FetchPartition* part, int16_t error, int absent) noexcept 
 cdef int ask_to_read(FetchCore* core, FetchPartition* part, Request* request) noexcept nogil:
     """Asks for the right to read the partition's topic; inside an epoch. Refuses the partition if
     the topic's id is unknown: no right was asked for, so that it stays so."""
-    cdef const uint8_t* topic = part.key.topic
-    cdef int32_t topic_bytes = part.key.topic_bytes
-    if topic == NULL:
-        topic = <const uint8_t*>topic_name_by_id(core.table, part.key.topic_id, &topic_bytes)
-        if topic == NULL:
-            refuse_part(part, UNKNOWN_TOPIC_ID, PART_OF_UNKNOWN_ID)
-            return PERMISSION_ALLOWED
-    return permission_ask(request, OPERATION_READ, RESOURCE_TOPIC, topic, topic_bytes)
+    cdef int answer = PERMISSION_ALLOWED
+    if topic_refusal(
+            request, OPERATION_READ, core.table, part.key.topic == NULL, part.key.topic_id,
+            part.key.topic, part.key.topic_bytes, &answer) == UNKNOWN_TOPIC_ID:
+        refuse_part(part, UNKNOWN_TOPIC_ID, PART_OF_UNKNOWN_ID)
+    return answer
 
 cdef int check_topics(FetchCore* core, FetchRequest* r, Request* request) noexcept nogil:
     """Refuses the partitions that the client may not read. Returns the largest answer of

@@ -49,7 +49,7 @@ from barnabas.cext.codec.error_codes cimport (
     ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER, ERROR_INVALID_PRODUCER_EPOCH, ERROR_INVALID_TXN_STATE,
     ERROR_INVALID_PRODUCER_ID_MAPPING, ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ERROR_KAFKA_STORAGE_ERROR, ERROR_UNKNOWN_PRODUCER_ID, ERROR_UNSUPPORTED_COMPRESSION_TYPE,
-    ERROR_INVALID_RECORD, ERROR_TOPIC_AUTHORIZATION_FAILED, ERROR_UNKNOWN_TOPIC_ID,
+    ERROR_INVALID_RECORD,
 )
 from barnabas.cext.codec.fields cimport write_count, write_string
 from barnabas.cext.codec.inflate cimport (
@@ -80,12 +80,13 @@ from barnabas.cext.network.handler cimport (
 )
 from barnabas.cext.network.permissions cimport (
     OPERATION_WRITE, permission_ask, PERMISSION_ALLOWED, permission_begin, PERMISSION_DENIED,
-    permission_moved, PERMISSION_UNKNOWN, RESOURCE_TOPIC, RESOURCE_TRANSACTIONAL_ID,
+    permission_moved, PERMISSION_UNKNOWN, RESOURCE_TRANSACTIONAL_ID,
 )
+from barnabas.cext.network.topic_permission cimport topic_refusal
 from barnabas.cext.partition.partitions cimport (
     LOCAL_THREAD, Partition, partition_appended, partition_error, partition_find, partition_find_id,
     partition_high_watermark, Table, table_bind_waker, table_epochs, table_local_wakes, table_of,
-    table_system, table_wait_local, topic_name_by_id,
+    table_system, table_wait_local,
 )
 from barnabas.cext.partition.topics cimport ProducePolicy
 from barnabas.cext.produce.decode cimport (
@@ -207,27 +208,15 @@ cdef inline int16_t _refusal(const State* state, int64_t topic) noexcept nogil:
     """Returns the error code of all partitions of the request's topic; 0: none."""
     return ERROR_NONE if state == NULL or state.refused == NULL else state.refused[topic]
 
-cdef int16_t _topic_refusal(Core* core, Request* request, const Walk* w, Rights* rights) noexcept nogil:
-    """Asks whether the client may write to the walk's topic, inside an epoch. An id that is unknown
-    now stays so: no right was asked for."""
-    cdef const uint8_t* topic = w.topic
-    cdef int32_t topic_bytes = w.topic_bytes
-    cdef int answer
-    if w.by_id:
-        topic = <const uint8_t*>topic_name_by_id(core.table, w.topic_id, &topic_bytes)
-        if topic == NULL:
-            return ERROR_UNKNOWN_TOPIC_ID
-    answer = permission_ask(request, OPERATION_WRITE, RESOURCE_TOPIC, topic, topic_bytes)
-    rights.outcome = max(rights.outcome, answer)
-    return ERROR_NONE if answer == PERMISSION_ALLOWED else ERROR_TOPIC_AUTHORIZATION_FAILED
-
 cdef bint _check_topics(Core* core, Request* request, Walk* w, Rights* rights) noexcept nogil:
     """Returns False if memory ran out."""
     cdef int64_t topics = walk_begin(w, request), partitions, i, k
     cdef int16_t error
     for i in range(topics):
         partitions = walk_topic(w)
-        error = _topic_refusal(core, request, w, rights)
+        error = topic_refusal(
+            request, OPERATION_WRITE, core.table, w.by_id, w.topic_id, w.topic, w.topic_bytes,
+            &rights.outcome)
         if error != ERROR_NONE:
             if rights.refused == NULL:
                 rights.refused = <uint8_t*>calloc(topics, 1)
