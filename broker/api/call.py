@@ -62,8 +62,8 @@ class Call(Generic[Context]):
         *,
         quiet: bool = False,
     ) -> bool:
-        """Whether the client may do an operation. `quiet`: it did not ask for it, so that a denial
-        is not logged."""
+        """Returns whether the client may do an operation. `quiet`: the client did not request it,
+        so that the audit log gets no denial."""
         if self.authorizer is None:
             return True
         who, host = self.principal, self.peer[0]

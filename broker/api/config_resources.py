@@ -31,7 +31,8 @@ ENTITIES = {CLIENT_METRICS: entity_configs.CLIENT_METRICS, GROUP: entity_configs
 
 
 def resource_of(row: Struct) -> tuple[int, str] | None:
-    """What an access rule is for, of a row of a request; None for an unknown type of resource."""
+    """Returns the resource that a row of a request names, as type and name of access rules; None
+    for an unknown type."""
     resource_type = RESOURCES.get(row.resourceType)
     if resource_type is None:
         return None

@@ -71,7 +71,7 @@ def _joined(
     api: Api,
     call: Call[Any],
 ) -> Struct | Later:
-    """The answer with the refused rows behind its own."""
+    """Adds the refused rows to the handler's answer, also when that comes later."""
     if isinstance(answer, Struct):
         setattr(answer, field, [*getattr(answer, field), *refused])
         return answer

@@ -109,8 +109,9 @@ class Logins:
 
         if module.options.get(UNSAFE, "").lower() != "true":
             raise ConfigError(
-                "without a validator unsigned tokens would be taken, so that each client could be"
-                f" whom it wants. Set {settings.name_of_mechanism(HANDLER)}={SIGNED_HANDLERS[0]},"
+                "without a validator the broker would accept unsigned tokens, and each client could"
+                " log in as any user."
+                f" Set {settings.name_of_mechanism(HANDLER)}={SIGNED_HANDLERS[0]},"
                 f' or {UNSAFE}="true" in this line for a trial.'
             )
         return oauthbearer.OAuthBearer(UnsignedTokens(module.options, self._system).validate)
@@ -172,7 +173,7 @@ class Logins:
                 return f"{section} in {option and option[1]}", sections[section]
         raise ConfigError(
             f"{jaas_name(listener, mechanism)} is not set, and no JAAS file (KAFKA_OPTS) has a"
-            f" section KafkaServer: nobody could log in with {mechanism}. Set it, or leave"
+            f" section KafkaServer: no client could log in with {mechanism}. Set it, or leave"
             f" {mechanism} out of sasl.enabled.mechanisms."
         )
 

@@ -1,7 +1,7 @@
 """Unsigned tokens, as Kafka's OAuthBearerUnsecuredValidatorCallbackHandler takes them: for trials.
 
-Each client may write its own token, and so be whom it wants. A broker takes them only when its JAAS
-line says unsafeUnsignedTokens="true"; Kafka takes them unless a handler class is set. Further
+Each client may write its own token, and so log in as any user. A broker takes them only when its
+JAAS line says unsafeUnsignedTokens="true"; Kafka takes them unless a handler class is set. Further
 options: unsecuredValidatorPrincipalClaimName, unsecuredValidatorScopeClaimName,
 unsecuredValidatorRequiredScope, unsecuredValidatorAllowableClockSkewMs."""
 

@@ -8,7 +8,7 @@ connection, so that no request goes uncounted. Without quotas no request comes.
 A sensor is what the clients with equal tags have used of one quota. It is forgotten an hour after
 its last use, as in Kafka. There are at most SENSORS_MAX: beyond, those without a connection go as
 soon as their windows are over, and clients that find no place share one sensor of each kind, with
-the lowest of their limits: whoever invents client ids gains nothing.
+the lowest of their limits, so that a client gains nothing by inventing client ids.
 """
 
 from __future__ import annotations

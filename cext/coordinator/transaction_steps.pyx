@@ -434,9 +434,10 @@ cdef class Asking:
 
 @cython.no_gc_clear         # network threads use what it refers to
 cdef class TransactionSteps:
-    """The steps of the `ids` of one broker. `offsets_topic`: of groups' offsets. The groups'
-    coordinator hears of transactions by `ended`; None: Python carries out every end.
-    `retry_max_ms`: of the wait for an id that is busy, from the request on."""
+    """The rules of transactions over the transactional `ids` of one broker. `offsets_topic`: the
+    topic with the offsets of groups. `ended`: where ended transactions are left for the group
+    coordinator; None: Python carries out every end. `retry_max_ms`: how long a request waits for an
+    id that is busy, counted from its arrival."""
 
     def __cinit__(
         self, TransactionalIds ids not None, str offsets_topic not None, EndedTransactions ended,

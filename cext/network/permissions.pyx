@@ -137,7 +137,7 @@ cdef void _places_free(void* pointer) noexcept nogil:
 
 
 cdef bint _empty(Core* core) noexcept nogil:
-    """Makes the table empty. False: no memory, and it is as it was."""
+    """Makes the table empty. Returns False, and changes nothing, if memory ran out."""
     cdef void* old = core.places
     cdef void* fresh = calloc(1, sizeof(Places))
     if fresh == NULL:
@@ -150,7 +150,7 @@ cdef bint _empty(Core* core) noexcept nogil:
 
 
 cdef bint _store(Core* core, const Right* right, int answer, int64_t epoch, int64_t until_ns) noexcept nogil:
-    """False: no memory, so that the right stays unknown."""
+    """Stores a decision. Returns False if memory ran out: the right stays unknown."""
     cdef int64_t size_bytes = right.principal_bytes + right.name_bytes
     cdef void** place
     cdef Decision* d
