@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from barnabas.controller.entity_configs import EntityConfigs
     from barnabas.controller.features import Features
     from barnabas.controller.partition_growth import PartitionGrowth
+    from barnabas.controller.seat import Seat
     from barnabas.controller.topic_deletion import TopicDeletion
     from barnabas.controller.topics import TopicController
     from barnabas.controller.user_credentials import UserCredentials
@@ -126,6 +127,7 @@ class TopicContext(NamedTuple):
 
     cluster: Cluster
     dynamic: DynamicConfig
+    seat: Seat
     topics: TopicController
     deletion: TopicDeletion
     growth: PartitionGrowth

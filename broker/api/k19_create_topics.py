@@ -34,6 +34,7 @@ STRICT_FROM = 6  # over the quota of mutations, nothing is created
 
 
 def handle(request: Struct, call: Call[TopicContext]) -> Struct:
+    call.context.seat.required()
     asked = Counter(topic.name for topic in request.topics)
     rows = []
     once = {topic.name: topic for topic in request.topics}

@@ -40,6 +40,7 @@ class _Asked(NamedTuple):
 
 
 def handle(request: Struct, call: Call[TopicContext]) -> Struct:
+    call.context.seat.required()
     if not call.context.dynamic.boolean("delete.topic.enable"):
         raise TopicDeletionDisabled() if call.version >= 3 else InvalidRequest()
     asked = _asked(request, call)

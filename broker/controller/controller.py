@@ -3,6 +3,7 @@
     a session begins          this node registers again (server/membership.py) and takes part in
                               the election of the controller
     there is no controller    this node becomes controller, with the next controller epoch
+    a broker ends or restarts  its partitions get other leaders (elections.py)
     a topic has no id         it gets one (kafka-topics of 2.7 and older gives none)
     a partition has no state  it gets a leader and its first state
     /admin/delete_topics/T    the topic is deleted; with delete.topic.enable=false the mark is
@@ -23,12 +24,13 @@ import threading
 from collections.abc import Callable
 
 from barnabas.cext.memory.threads import NamedThread
+from barnabas.controller.elections import Elections
 from barnabas.controller.new_partitions import KnownId, begin_partitions, give_ids, stateless
+from barnabas.controller.seat import Seat
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
 from barnabas.metadata.tree import (
-    CheckVersion,
     CreateNode,
     MetadataError,
     MetadataTree,
@@ -55,7 +57,9 @@ class Controller:
         tree: MetadataTree,
         reader: ClusterStateReader,
         membership: Membership,
+        seat: Seat,
         deletion: TopicDeletion,
+        elections: Elections,
         node_id: int,
         may_delete: Callable[[], bool],
         known_id: KnownId,
@@ -65,7 +69,9 @@ class Controller:
         self._tree = tree
         self._reader = reader
         self._membership = membership
+        self._seat = seat
         self._deletion = deletion
+        self._elections = elections
         self._node_id = node_id
         self._may_delete = may_delete
         self._known_id = known_id
@@ -127,26 +133,16 @@ class Controller:
         if self._reader.state.controller_id is None:
             self._membership.elect()
             self._reader.refresh_controller()
-        check = self._fence()
+        check = self._seat.fence()
         if check is None:
             return
         if self._tree.exists(znodes.FEATURES_PATH) is None:
             self._tree.multi([*check, CreateNode(znodes.FEATURES_PATH, znodes.NO_FEATURES)])
         give_ids(self._tree, self._reader, self._known_id, self._random_bytes)
         begin_partitions(self._tree, self._reader, stateless(self._reader.state), check)
+        self._elections.run(check)
         self._delete_marked()
         self._delete_notes()
-
-    def _fence(self) -> tuple[CheckVersion] | None:
-        """Returns the check of the controller epoch that every change carries; None when this node
-        is not the controller."""
-        state = self._reader.state
-        if state.controller_id != self._node_id:
-            return None
-        data, stat = self._tree.get(znodes.CONTROLLER_EPOCH_PATH)
-        if znodes.decode_controller_epoch(data) != self._membership.epoch:
-            return None
-        return (CheckVersion(znodes.CONTROLLER_EPOCH_PATH, stat.version),)
 
     def _delete_marked(self) -> None:
         marked = self._tree.children(znodes.DELETE_TOPICS_PATH)

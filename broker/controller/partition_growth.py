@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from barnabas.controller.new_partitions import begin_partitions, partition_nodes
 from barnabas.controller.placement import REPLICAS_MAX, place
-from barnabas.controller.topics import PARTITIONS_PER_TOPIC_MAX, Charge, Placed
+from barnabas.controller.seat import Seat
+from barnabas.controller.topics import PARTITIONS_PER_TOPIC_MAX, Charge, Placed, racks_of
 from barnabas.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
@@ -39,12 +40,14 @@ class PartitionGrowth:
         self,
         tree: MetadataTree,
         reader: ClusterStateReader,
+        seat: Seat,
         random_below: Callable[[int], int],
         placed: Placed = lambda *_: None,
     ) -> None:
         """`placed` asks the plugins for a placement; None leaves it to the broker."""
         self._tree = tree
         self._reader = reader
+        self._seat = seat
         self._random_below = random_below
         self._plugins_place = placed
         self._lock = threading.Lock()
@@ -61,6 +64,7 @@ class PartitionGrowth:
         None leaves them to the broker. `validate_only` checks and changes nothing. Raises the
         KafkaError for the answer."""
         with self._lock:
+            check = self._seat.required()
             state = self._reader.state
             topic = state.topic(name)
             if topic is None or topic.deleting:
@@ -73,14 +77,14 @@ class PartitionGrowth:
             charge(len(added))
             if validate_only:
                 return
-            first, *more = shares(_operations(topic, added, state), self._tree.limits)
+            first, *more = shares(_operations(topic, added, state), self._tree.limits, check)
             try:
                 self._tree.multi(first)
             except MultiFailed as failed:
                 raise failed.error from failed
             self._reader.refresh_topics([name])
             if more:
-                begin_partitions(self._tree, self._reader, [name])
+                begin_partitions(self._tree, self._reader, [name], check)
 
     def _added(
         self,
@@ -115,7 +119,12 @@ class PartitionGrowth:
                 )
             given = self._plugins_place(brokers, count - present, factor, present)
             placed = given or place(
-                brokers, count - present, factor, self._start(topic, brokers), first=present
+                brokers,
+                count - present,
+                factor,
+                self._start(topic, brokers),
+                first=present,
+                racks=racks_of(state),
             )
         return dict(enumerate(placed, present))
 

@@ -16,6 +16,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
 
+from barnabas.controller.seat import Seat
 from barnabas.errors import UnknownTopicOrPartition
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterStateReader
@@ -44,16 +45,22 @@ class TopicDeletion:
     were closed, before it deletes their nodes."""
 
     def __init__(
-        self, tree: MetadataTree, reader: ClusterStateReader, logs_dropped: Callable[[], object]
+        self,
+        tree: MetadataTree,
+        reader: ClusterStateReader,
+        seat: Seat,
+        logs_dropped: Callable[[], object],
     ) -> None:
         self._tree = tree
         self._reader = reader
+        self._seat = seat
         self._logs_dropped = logs_dropped
         self._lock = threading.Lock()
 
     def delete(self, names: Collection[str]) -> dict[str, UnknownTopicOrPartition]:
         """Deletes topics. Returns an error for each topic that does not exist; the others are
-        deleted on this node, in memory and on disk."""
+        deleted on this node, in memory and on disk. On a node that is not the controller they are
+        only marked, and the controller deletes them."""
         with self._lock:
             missing = {}
             marked = []
@@ -62,6 +69,8 @@ class TopicDeletion:
                     marked.append(name)
                 else:
                     missing[name] = UnknownTopicOrPartition(f"there is no topic {name}")
+            if self._seat.fence() is None:
+                return missing  # the controller sees the marks
             if marked:
                 self._carry_out(marked)
             for name in marked:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from barnabas.config import ConfigError, DynamicConfig, check_topic
 from barnabas.controller.new_partitions import begin_partitions, partition_nodes
 from barnabas.controller.placement import REPLICAS_MAX, place
+from barnabas.controller.seat import Seat
 from barnabas.controller.topic_names import check_collision, check_topic_name
 from barnabas.errors import (
     InvalidConfig,
@@ -21,11 +22,13 @@ from barnabas.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidRequest,
+    NotController,
     TopicAlreadyExists,
 )
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
 from barnabas.metadata.tree import (
+    BadVersion,
     CreateNode,
     MetadataTree,
     MultiFailed,
@@ -67,6 +70,7 @@ class TopicController:
         self,
         tree: MetadataTree,
         reader: ClusterStateReader,
+        seat: Seat,
         config: DynamicConfig,
         random_below: Callable[[int], int],
         random_bytes: Callable[[int], bytes],
@@ -76,6 +80,7 @@ class TopicController:
         """`placed` and `check` ask the plugins for a placement and about a new topic."""
         self._tree = tree
         self._reader = reader
+        self._seat = seat
         self._config = config
         self._random_below = random_below
         self._random_bytes = random_bytes
@@ -91,8 +96,10 @@ class TopicController:
     ) -> Topic | TopicAssignment:
         """Creates one topic and returns it; with `validate_only` it creates nothing and returns the
         assignment. `is_own`: the broker creates the topic for itself, so that policies do not
-        apply. Raises the KafkaError for the answer."""
+        apply. A node that is not the controller creates a topic without the states of its
+        partitions, and the controller then makes them. Raises the KafkaError for the answer."""
         state = self._reader.state
+        check = self._seat.fence()
         assignment = self._assignment_of(topic, state)
         configs = self._checked_configs(topic)
         if not is_own:
@@ -101,19 +108,23 @@ class TopicController:
         charge(len(assignment.partitions))
         if validate_only:
             return assignment
-        operations = self._operations(topic.name, assignment, configs, state)
-        first, *more = shares(operations, self._tree.limits)
+        operations = self._operations(topic.name, assignment, configs)
+        if check is not None:
+            operations += _first_states(topic.name, assignment, state)
+        first, *more = shares(operations, self._tree.limits, check or ())
         try:
             self._tree.multi(first)
         except MultiFailed as failed:
             if isinstance(failed.error, NodeExists):
                 raise TopicAlreadyExists(f"Topic '{topic.name}' already exists.") from failed
+            if isinstance(failed.error, BadVersion):
+                raise NotController() from failed
             raise
         if configs:
             self._reader.refresh_config([f"topics/{topic.name}"])
         made = self._reader.refresh_topics([topic.name]).topic(topic.name)
-        if more:  # the topic exists; after a crash the controller creates the remaining nodes
-            begin_partitions(self._tree, self._reader, [topic.name])
+        if more and check is not None:  # after a crash the controller creates the remaining nodes
+            begin_partitions(self._tree, self._reader, [topic.name], check)
             made = self._reader.state.topic(topic.name)
         assert made is not None, topic.name
         return made
@@ -150,7 +161,9 @@ class TopicController:
                 " partitions yet. Create the topic with replication factor 1."
             )
         given = self._plugins_place(brokers, count, factor, 0)
-        return given or place(brokers, count, factor, self._random_below(len(brokers)))
+        return given or place(
+            brokers, count, factor, self._random_below(len(brokers)), racks=racks_of(state)
+        )
 
     def _checked_configs(self, topic: NewTopic) -> dict[str, str]:
         configs = topic.configs or {}
@@ -165,11 +178,7 @@ class TopicController:
         return given
 
     def _operations(
-        self,
-        name: str,
-        assignment: TopicAssignment,
-        configs: Mapping[str, str],
-        state: ClusterState,
+        self, name: str, assignment: TopicAssignment, configs: Mapping[str, str]
     ) -> list[Operation]:
         # As in Kafka, a topic without settings has a node too. One that a deletion left is
         # replaced.
@@ -177,10 +186,20 @@ class TopicController:
         is_left = self._tree.exists(path) is not None
         operations: list[Operation] = [SetData(path, data) if is_left else CreateNode(path, data)]
         operations.append(CreateNode(znodes.topic_path(name), assignment.encode()))
-        operations.append(CreateNode(znodes.partitions_path(name)))
-        for partition, replicas in assignment.partitions.items():
-            operations += partition_nodes(name, partition, replicas, state)
         return operations
+
+
+def _first_states(name: str, assignment: TopicAssignment, state: ClusterState) -> list[Operation]:
+    operations: list[Operation] = [CreateNode(znodes.partitions_path(name))]
+    for partition, replicas in assignment.partitions.items():
+        operations += partition_nodes(name, partition, replicas, state)
+    return operations
+
+
+def racks_of(state: ClusterState) -> dict[int, str]:
+    """Returns the racks of the live brokers that have one."""
+    rows = ((broker_id, row.registration.rack) for broker_id, row in state.brokers.items())
+    return {broker_id: rack for broker_id, rack in rows if rack is not None}
 
 
 def checked_assignments(

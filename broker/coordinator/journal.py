@@ -299,7 +299,7 @@ class CoordinatorLog:
         gone: list[tuple[int, _Led]] = []
         come: list[int] = []
         with self._lock:
-            led_now = self._led_in(topic) if topic is not None else {}
+            led_now = self._led_in(topic, state) if topic is not None else {}
             for index, led in list(self._led.items()):
                 if led_now.get(index) != (led.topic_id, led.leader_epoch):
                     gone.append((index, self._led.pop(index)))
@@ -323,11 +323,11 @@ class CoordinatorLog:
                 return
         self._load([index])
 
-    def _led_in(self, topic: Topic) -> dict[int, tuple[str | None, int]]:
+    def _led_in(self, topic: Topic, state: ClusterState) -> dict[int, tuple[str | None, int]]:
         return {
             index: (topic.topic_id, partition.state.leader_epoch)
             for index, partition in topic.partitions.items()
-            if partition.state is not None and partition.state.leader == self._node_id
+            if partition.state is not None and state.leads(self._node_id, partition)
         }
 
     def _forget(self, index: int, led: _Led) -> None:

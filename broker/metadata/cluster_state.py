@@ -49,6 +49,7 @@ class Partition:
     replicas: tuple[int, ...]
     state: PartitionState | None = None  # None until the controller has elected a leader
     state_version: int = -1  # of the state's node, for writes that must not overtake another
+    state_zxid: int = -1  # number of the commit that wrote the state; -1 when it is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class ClusterState:
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=_empty)  # `topics/T`: ...
     unreadable: Mapping[str, str] = field(default_factory=_empty)  # topic: what is wrong
     without_id: Mapping[str, Topic] = field(default_factory=_empty)  # not served before they have
+    is_shared: bool = False  # several nodes have this tree
 
     def topic(self, name: str) -> Topic | None:
         return self.topics.get(name)
@@ -94,6 +96,16 @@ class ClusterState:
 
     def config(self, kind: str, name: str) -> Mapping[str, str]:
         return self.configs.get(f"{kind}/{name}", _empty())
+
+    def leads(self, broker_id: int, partition: Partition) -> bool:
+        """Whether a broker is to lead the partition. In a cluster, a broker that registered after
+        the state was written has restarted, and may have lost records that the rest of the ISR has:
+        it leads only by a later state."""
+        state = partition.state
+        if state is None or state.leader != broker_id:
+            return False
+        broker = self.brokers.get(broker_id)
+        return not self.is_shared or broker is None or broker.epoch <= partition.state_zxid
 
 
 class _States:
@@ -115,16 +127,16 @@ def topic_of(nodes: list[Node], deleting: bool = False, states: _States | None =
     top = nodes[0]
     name = znodes.topic_name(name_of(top.path))
     assignment = TopicAssignment.decode(top.data)
-    found: dict[int, tuple[PartitionState, int]] = {}
+    found: dict[int, tuple[PartitionState, int, int]] = {}
     prefix = len(top.path) + len("/partitions/")
     for node in nodes:
         if node.path.endswith("/state") and len(node.path) > prefix:
             number = znodes.partition_number(node.path[prefix : -len("/state")])
-            found[number] = states.decode(node.data), node.stat.version
+            found[number] = states.decode(node.data), node.stat.version, node.stat.mzxid
     partitions = {}
     for number in sorted(assignment.partitions):
-        state, version = found.get(number, (None, -1))
-        partitions[number] = Partition(assignment.partitions[number], state, version)
+        state, version, zxid = found.get(number, (None, -1, -1))
+        partitions[number] = Partition(assignment.partitions[number], state, version, zxid)
     found_partitions = MappingProxyType(partitions)
     return Topic(
         name, assignment, top.stat.version, found_partitions, deleting, czxid=top.stat.czxid
@@ -182,7 +194,7 @@ class ClusterStateReader:
             self._isr_notes_seen = max(isr_notes, default="")
             notes = self._watch_children(znodes.CONFIG_CHANGES_PATH, self._configs_changed)
             self._notes_seen = max(notes, default="")
-            state = self._with_controller(ClusterState())
+            state = self._with_controller(ClusterState(is_shared=tree.is_shared))
             deleting = self._marked(
                 self._watch_children(znodes.DELETE_TOPICS_PATH, self._deletions)
             )

@@ -434,7 +434,7 @@ def _led_in(state: ClusterState, node_id: int) -> dict[tuple[str, int], int]:
         for topic in state.topics.values()
         if not topic.deleting
         for index, row in topic.partitions.items()
-        if row.state is not None and row.state.leader == node_id
+        if row.state is not None and state.leads(node_id, row)
     }
 
 

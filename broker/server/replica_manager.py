@@ -17,9 +17,7 @@ from barnabas.cext.partition.partitions import PartitionHandle, PartitionTable
 from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Partition, Topic
-from barnabas.metadata.state_changes import shares_with_notes
-from barnabas.metadata.tree import MetadataTree, Operation, SetData
-from barnabas.metadata.znodes import PartitionState, partition_state_path, uuid_bytes
+from barnabas.metadata.znodes import PartitionState, uuid_bytes
 from barnabas.storage.log_manager import LogManager, OfflineLog, PartitionLog, WantedLog
 from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
 
@@ -54,7 +52,7 @@ class ReplicaManager:
         self.isr_shrinks = 0
         self.isr_expands = 0
         self._is_stopped = False  # by `stop`: no state is applied any more
-        self.has_led = False  # set by `lead`; high watermarks are known from then on
+        self.has_led = False  # set by `begin`; high watermarks are known from then on
         # Called with each state after it was applied, on the thread that applied it.
         self.on_applied: list[Callable[[ClusterState], object]] = []
         # Called with topic and partition of a log that was offline and can be used again.
@@ -63,48 +61,11 @@ class ReplicaManager:
         self._moved: list[tuple[Topic, int, PartitionState]] = []
         config.on_change.append(self._broker_config_changed)
 
-    def lead(self, tree: MetadataTree, reader: ClusterStateReader, unclean: bool) -> None:
-        """Starts to lead the partitions of this node that have no live leader, and applies the
-        state, now and after each change. After an unclean stop (`unclean`) it also raises the
-        leader epoch of each partition that this node led: the epoch separates new records from
-        records that were lost with the page cache. Raises MetadataError and OSError."""
-        state = reader.state
-        changed: list[Operation] = []
-        topics = set()
-        for topic in state.topics.values():
-            for index, partition in topic.partitions.items():
-                after = self._elected(partition, state, unclean)
-                if after is not None:
-                    path = partition_state_path(topic.name, index)
-                    changed.append(SetData(path, after.encode(), partition.state_version))
-                    topics.add(topic.name)
-        for part in shares_with_notes(changed, tree):
-            tree.multi(part)
-        if topics:
-            reader.refresh_topics(topics)
+    def begin(self, reader: ClusterStateReader) -> None:
+        """Applies the state, now and after each change. Raises OSError."""
         self.apply(reader.state)
         reader.on_change(self.apply)
         self.has_led = True
-
-    def _elected(
-        self, partition: Partition, state: ClusterState, unclean: bool
-    ) -> PartitionState | None:
-        """Returns the new state of a partition that this node starts to lead; None when the state
-        does not change."""
-        before = partition.state
-        if self._node_id not in partition.replicas or before is None:
-            return None
-        led_here = before.leader == self._node_id
-        if not (before.leader not in state.brokers or (led_here and unclean)):
-            return None
-        if self._node_id not in before.isr:
-            return None  # it may lack acknowledged records: the partition waits for its leader
-        return PartitionState(
-            leader=self._node_id,
-            leader_epoch=before.leader_epoch + 1,
-            isr=(self._node_id,),
-            controller_epoch=state.controller_epoch,
-        )
 
     def apply(self, state: ClusterState) -> None:
         """Applies `state` to this node, then calls `on_applied`. Raises OSError when a leader epoch
@@ -131,7 +92,7 @@ class ReplicaManager:
                 path = f"topics/{name}"
                 if known is not None and before.configs.get(path) != state.configs.get(path):
                     self._configure(name, state)
-            self._serve()
+            self._serve(state)
             self._applied = state
         for listener in self.on_applied:
             listener(state)
@@ -191,7 +152,7 @@ class ReplicaManager:
             topic.name, uuid_bytes(topic.topic_id), **self._policy(topic.name, config)
         )
         self._count_partitions(topic)
-        self._add(topic, topic.partitions, config)
+        self._add(topic, topic.partitions, config, state)
 
     def _count_partitions(self, topic: Topic) -> None:
         self._table.set_partition_count(topic.name, max(topic.partitions, default=-1) + 1)
@@ -199,18 +160,22 @@ class ReplicaManager:
     def _change(self, known: Topic, topic: Topic, state: ClusterState) -> None:
         config = self.topic_config(topic.name, state)
         self._count_partitions(topic)
-        self._add(topic, topic.partitions.keys() - known.partitions.keys(), config)
+        self._add(topic, topic.partitions.keys() - known.partitions.keys(), config, state)
         for index in known.partitions.keys() & topic.partitions.keys():
-            now = topic.partitions[index].state
-            before = known.partitions[index].state
-            if now is not None and now != before:
-                if before is not None and now.leader == self._node_id:
+            partition = topic.partitions[index]
+            now, before = partition.state, known.partitions[index].state
+            if now is None or now == before or self._node_id not in partition.replicas:
+                continue
+            if state.leads(self._node_id, partition):
+                if before is not None:
                     self.isr_shrinks += len(now.isr) < len(before.isr)
                     self.isr_expands += len(now.isr) > len(before.isr)
                 self._logs.begin_epoch(topic.name, index, now.leader_epoch)
-                self._moved.append((topic, index, now))
+            self._moved.append((topic, index, now))
 
-    def _add(self, topic: Topic, indexes: Iterable[int], config: TopicConfig) -> None:
+    def _add(
+        self, topic: Topic, indexes: Iterable[int], config: TopicConfig, cluster: ClusterState
+    ) -> None:
         assert topic.topic_id is not None
         for index in sorted(indexes):
             partition = topic.partitions[index]
@@ -218,7 +183,8 @@ class ReplicaManager:
                 continue
             opened = self._opened(topic, index, config)
             state = partition.state
-            if opened is not None and state is not None and state.leader == self._node_id:
+            leads = state is not None and cluster.leads(self._node_id, partition)
+            if opened is not None and state is not None and leads:
                 try:
                     self._logs.begin_epoch(topic.name, index, state.leader_epoch)
                 except OSError as error:
@@ -226,7 +192,7 @@ class ReplicaManager:
                     opened = None
             self._arrived.append((topic, index, opened))
 
-    def _serve(self) -> None:
+    def _serve(self, state: ClusterState) -> None:
         """Writes all opened logs and new leader epochs to disk together, then serves their
         partitions. Raises OSError when a leader epoch that changed cannot be written."""
         arrived, self._arrived = self._arrived, []
@@ -240,17 +206,19 @@ class ReplicaManager:
             if moved:
                 raise
         for topic, index, opened in arrived:
-            self._serve_one(topic, index, opened)
-        for topic, index, state in moved:
+            self._serve_one(topic, index, opened, state)
+        for topic, index, now in moved:
             self._table.set_leader(
                 topic.name,
                 index,
-                leader_id=state.leader,
-                leader_epoch=state.leader_epoch,
-                isr_count=len(state.isr),
+                leader_id=self._leader_of(topic.partitions[index], state),
+                leader_epoch=now.leader_epoch,
+                isr_count=len(now.isr),
             )
 
-    def _serve_one(self, topic: Topic, index: int, opened: PartitionLog | None) -> None:
+    def _serve_one(
+        self, topic: Topic, index: int, opened: PartitionLog | None, cluster: ClusterState
+    ) -> None:
         state = topic.partitions[index].state
         self._table.add_partition(
             topic.name,
@@ -258,10 +226,18 @@ class ReplicaManager:
             opened.handle if opened is not None else None,
             directory=str(opened.directory.parent) if opened is not None else None,
             leader_epoch=state.leader_epoch if state is not None else 0,
-            leader_id=state.leader if state is not None else -1,
+            leader_id=self._leader_of(topic.partitions[index], cluster),
             isr_count=len(state.isr) if state is not None else 1,
             replica_count=len(topic.partitions[index].replicas),
         )
+
+    def _leader_of(self, partition: Partition, cluster: ClusterState) -> int:
+        """Returns the leader for this node's partition table; -1: none, as long as this node is
+        named and may not lead yet."""
+        if partition.state is None:
+            return -1
+        leader = partition.state.leader
+        return -1 if leader == self._node_id and not cluster.leads(leader, partition) else leader
 
     def _opened(self, topic: Topic, index: int, config: TopicConfig) -> PartitionLog | None:
         assert topic.topic_id is not None
@@ -306,7 +282,7 @@ class ReplicaManager:
     def _open_again(self, topic: Topic, index: int) -> bool:
         """Opens and serves one offline partition; returns whether this succeeded. It writes one
         partition at a time, so that a log that cannot be written does not keep others offline."""
-        self._add(topic, [index], self.topic_config(topic.name))
+        self._add(topic, [index], self.topic_config(topic.name), self._applied)
         if self._arrived.pop()[2] is None:
             return False
         try:
@@ -316,7 +292,7 @@ class ReplicaManager:
             return False
         del self._failed[topic.name, index]
         self._table.remove_partition(topic.name, index)
-        self._serve_one(topic, index, self._logs.get(topic.name, index))
+        self._serve_one(topic, index, self._logs.get(topic.name, index), self._applied)
         return True
 
     def _drop(self, topic: Topic) -> None:

@@ -18,7 +18,9 @@ from barnabas.controller.auto_creation import AutoTopicCreation
 from barnabas.controller.config_changes import ConfigChanges
 from barnabas.controller.entity_configs import EntityConfigs
 from barnabas.controller.features import Features
+from barnabas.controller.only_node import lead_all
 from barnabas.controller.partition_growth import PartitionGrowth
+from barnabas.controller.seat import OnlySeat, Seat, SharedSeat
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.controller.topics import TopicController
 from barnabas.coordinator.coordinators import Coordinators, Dependencies
@@ -38,6 +40,7 @@ from barnabas.telemetry.request_errors import RequestErrors
 if TYPE_CHECKING:
     from barnabas.controller.client_quotas import ClientQuotas
     from barnabas.controller.controller import Controller
+    from barnabas.controller.elections import Elections
     from barnabas.controller.user_credentials import UserCredentials
     from barnabas.hooks.services import Services
     from barnabas.server.quota_enforcement import QuotaEnforcement, Used
@@ -53,6 +56,7 @@ QUOTA_PATHS = ("users/", "clients/", "ips/")
 class Administration(NamedTuple):
     """The objects that change the cluster's metadata."""
 
+    seat: Seat
     topics: TopicController
     deletion: TopicDeletion
     growth: PartitionGrowth
@@ -84,12 +88,13 @@ def serve(before: Bound) -> Serving:
     plugins.load()
     loaded.logs.choose_directory = plugins.choose_directory
     plugins.attach(loaded.replicas.topic_config, native.fetch.rewrites, opened.node_id)
+    seat, elections = _elect(before)
     _lead_partitions(before)
-    administration = _administration(before)
+    administration = _administration(before, seat)
     coordinators = _coordinators(before, administration)
     loaded.replicas.on_applied.append(plugins.apply)
     plugins.apply(opened.reader.state)
-    controller = _controller(before, administration) if opened.tree.is_shared else None
+    controller = _controller(before, administration, elections) if elections else None
     undo.callback(start.background.stop)
     undo.callback(start.metrics.close)  # reading metrics reads logs: it ends before they close
     decoders = decode_threads(native.produce.decodes, DECODE_THREADS, plugins.intercept)
@@ -116,25 +121,46 @@ def serve(before: Bound) -> Serving:
     )
 
 
+def _elect(node: Bound) -> tuple[Seat, Elections | None]:
+    """Elects leaders for the partitions that need one, if this node is the controller. Returns the
+    controller's seat, and the elections of a shared tree."""
+    opened = node.before.before
+    tree, reader = opened.tree, opened.reader
+    if not tree.is_shared:
+        lead_all(tree, reader, opened.node_id, is_unclean=not opened.was_clean)
+        return OnlySeat(), None
+    from barnabas.controller.elections import Elections
+
+    seat = SharedSeat(tree, reader, opened.membership, opened.node_id)
+    elections = Elections(
+        tree, reader, lambda name: TopicConfig(reader.state.config("topics", name), opened.dynamic)
+    )
+    check = seat.fence()
+    if check is not None:
+        elections.run(check)
+    return seat, elections
+
+
 def _lead_partitions(node: Bound) -> None:
     loaded, opened, start = node.before, node.before.before, node.before.before.before
     start.undo.callback(loaded.replicas.stop)
-    loaded.replicas.lead(opened.tree, opened.reader, unclean=not opened.was_clean)
+    loaded.replicas.begin(opened.reader)
     opened.reader.on_change(forgetting(node.native.response_cache, loaded.replicas.apply))
 
 
-def _administration(node: Bound) -> Administration:
+def _administration(node: Bound, seat: Seat) -> Administration:
     loaded, opened = node.before, node.before.before
     tree, reader, dynamic, plugins = opened.tree, opened.reader, opened.dynamic, loaded.plugins
-    deletion = TopicDeletion(tree, reader, loaded.checkpoints.write_all)
+    deletion = TopicDeletion(tree, reader, seat, loaded.checkpoints.write_all)
     deletion.finish()
     topics = TopicController(
-        tree, reader, dynamic, _random_below, os.urandom, plugins.place, plugins.check_topic
+        tree, reader, seat, dynamic, _random_below, os.urandom, plugins.place, plugins.check_topic
     )
     return Administration(
+        seat=seat,
         topics=topics,
         deletion=deletion,
-        growth=PartitionGrowth(tree, reader, _random_below, plugins.place),
+        growth=PartitionGrowth(tree, reader, seat, _random_below, plugins.place),
         configs=ConfigChanges(tree, reader, dynamic, opened.passwords, plugins.check_config_change),
         entities=EntityConfigs(tree, reader, dynamic),
         features=Features(tree, opened.node_id),
@@ -171,7 +197,7 @@ def _coordinators(node: Bound, administration: Administration) -> Coordinators:
     return coordinators
 
 
-def _controller(node: Bound, administration: Administration) -> Controller:
+def _controller(node: Bound, administration: Administration, elections: Elections) -> Controller:
     """Starts the controller's thread, which reacts to changes that other nodes or tools make in a
     shared tree."""
     from barnabas.controller.controller import Controller
@@ -181,7 +207,9 @@ def _controller(node: Bound, administration: Administration) -> Controller:
         opened.tree,
         opened.reader,
         opened.membership,
+        administration.seat,
         administration.deletion,
+        elections,
         opened.node_id,
         lambda: opened.dynamic.boolean("delete.topic.enable"),
         opened.topic_id_on_disk,
@@ -289,6 +317,7 @@ def _contexts(
         contexts.TopicContext(
             cluster,
             dynamic,
+            administration.seat,
             topics,
             administration.deletion,
             administration.growth,

@@ -1,5 +1,8 @@
 """The brokers that get a new partition, and the names and assignments that are accepted."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +12,8 @@ from barnabas.controller.topic_names import check_collision, check_topic_name
 from barnabas.controller.topics import checked_assignments
 from barnabas.errors import InvalidReplicaAssignment, InvalidTopicException
 from barnabas.metadata.cluster_state import ClusterState
+
+ANSWERS = Path(__file__).parent / "placements.json"
 
 
 @given(st.integers(1, 9), st.integers(1, 40), st.data())
@@ -22,9 +27,18 @@ def test_replicas_are_distinct_and_leaders_spread(count, partitions, data):
     assert max(shares) - min(shares) <= 1
 
 
-def test_partitions_added_later_follow_the_first():
-    brokers = [1, 2, 3]
-    assert place(brokers, 5, 2, 1) == place(brokers, 3, 2, 1) + place(brokers, 2, 2, 1, first=3)
+def test_placements_are_those_of_kafka():
+    """KafkaPlacements.java printed the answers of Kafka 3.9.2: the racks of brokers 0, 1, ... (`-`:
+    five brokers without racks), replication factor, start, first partition, replicas."""
+    for racks, factor, start, first, wanted in json.loads(ANSWERS.read_text()):
+        count = 5 if racks == "-" else len(racks)
+        given_racks = None if racks == "-" else dict(enumerate(racks))
+        found = place(range(count), 2 * count + 1, factor, start, first, given_racks)
+        assert found == [tuple(row) for row in wanted], (racks, factor, start, first)
+
+
+def test_racks_do_not_count_when_a_broker_has_none():
+    assert place([1, 2, 3], 4, 2, 0, racks={1: "a", 2: "a"}) == place([1, 2, 3], 4, 2, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,174 @@
+"""Elections: who leads a partition, and who is in its ISR, after brokers come and go.
+
+Each function takes one partition and the brokers, and returns its next state, or None when nothing
+changes. No function does I/O; `Elections` writes what they return.
+
+A broker is *steady* for a partition when it has been registered without a break since the
+partition's state was written. One that registered later has restarted: it may have lost records
+that were not flushed, so it leaves the ISR until it has fetched again, unless no other member of
+the ISR is alive. Commit numbers of the tree (zxids) tell which came first.
+
+Source: Kafka's PartitionLeaderElectionAlgorithms and ReplicaStateMachine, and KIP-903.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from barnabas.config import TopicConfig
+from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import (
+    Broker,
+    ClusterState,
+    ClusterStateReader,
+    Partition,
+)
+from barnabas.metadata.state_changes import shares_with_notes
+from barnabas.metadata.tree import CheckVersion, MetadataTree, MultiFailed, SetData
+from barnabas.metadata.znodes import PartitionState
+
+NO_LEADER = -1
+ATTEMPTS_MAX = 5  # each met a change of another writer
+
+
+def steady(partition: Partition, brokers: Mapping[int, Broker]) -> list[int]:
+    """Returns the members of the ISR, in its order, that are alive and have not restarted since the
+    state was written."""
+    state = partition.state
+    if state is None:
+        return []
+    return [
+        broker_id
+        for broker_id in state.isr
+        if broker_id in brokers and brokers[broker_id].epoch <= partition.state_zxid
+    ]
+
+
+def after_failures(
+    partition: Partition,
+    brokers: Mapping[int, Broker],
+    controller_epoch: int,
+    is_unclean_allowed: bool,
+) -> PartitionState | None:
+    """Returns the state without brokers that are dead or have restarted; None when it stays.
+
+    The leader stays if it is steady. Else the first replica of the assignment that is a steady
+    member of the ISR leads; else the first one that is alive and in the ISR, alone; else, with
+    `is_unclean_allowed` (unclean.leader.election.enable), the first one that is alive, alone. Else
+    the partition has no leader, and keeps its ISR: any of its members may lead later. Kafka removes
+    members one by one and keeps the last."""
+    state = partition.state
+    if state is None:
+        return None
+    isr = steady(partition, brokers)
+    alive_in_isr = [broker_id for broker_id in state.isr if broker_id in brokers]
+    if state.leader in isr:
+        if tuple(isr) == state.isr:
+            return None
+        return _next(state, state.leader, isr, controller_epoch)
+    if (first := _first(partition, isr)) is not None:
+        return _next(state, first, isr, controller_epoch)
+    first = _first(partition, alive_in_isr)
+    if first is None and is_unclean_allowed:
+        first = _first(partition, brokers)
+    if first is not None:
+        return _next(state, first, [first], controller_epoch)
+    if state.leader == NO_LEADER:
+        return None
+    return _next(state, NO_LEADER, list(state.isr), controller_epoch)
+
+
+def preferred(
+    partition: Partition, brokers: Collection[int], controller_epoch: int
+) -> PartitionState | None:
+    """Returns the state in which the first replica of the assignment leads; None when it leads
+    already, is not alive, or is not in the ISR."""
+    state = partition.state
+    first = partition.replicas[0] if partition.replicas else NO_LEADER
+    if state is None or first == state.leader or first not in brokers or first not in state.isr:
+        return None
+    return _next(state, first, list(state.isr), controller_epoch)
+
+
+def without_leaving(
+    partition: Partition, brokers: Collection[int], leaving: Collection[int], controller_epoch: int
+) -> PartitionState | None:
+    """Returns the state after a controlled shutdown of the brokers `leaving`: they are not in the
+    ISR, and another member of the ISR leads. None when nothing changes, or no other member of the
+    ISR is alive: then the partition stays with its leader until that ends."""
+    state = partition.state
+    if state is None or not set(leaving) & {state.leader, *state.isr}:
+        return None
+    isr = [broker_id for broker_id in state.isr if broker_id not in leaving]
+    leader = state.leader
+    if leader in leaving:
+        candidates = [broker_id for broker_id in isr if broker_id in brokers]
+        found = _first(partition, candidates)
+        if found is None:
+            return None
+        leader = found
+    return _next(state, leader, isr, controller_epoch)
+
+
+def _first(partition: Partition, candidates: Collection[int]) -> int | None:
+    return next((row for row in partition.replicas if row in candidates), None)
+
+
+def _next(
+    state: PartitionState, leader: int, isr: list[int], controller_epoch: int
+) -> PartitionState:
+    return PartitionState(
+        leader, state.leader_epoch + 1, tuple(isr), controller_epoch, state.recovering
+    )
+
+
+class Elections:
+    """Writes the states of all partitions that need another leader or ISR."""
+
+    def __init__(
+        self,
+        tree: MetadataTree,
+        reader: ClusterStateReader,
+        topic_config: Callable[[str], TopicConfig],
+    ) -> None:
+        self._tree = tree
+        self._reader = reader
+        self._topic_config = topic_config
+        self._judged = ClusterState()  # no partition of it needs an election
+
+    def run(self, check: Sequence[CheckVersion]) -> None:
+        """Writes the states of partitions whose brokers have ended or restarted. A state that
+        another writer changed meanwhile is judged again. `check`: the operations of the
+        controller's seat. Raises MetadataError."""
+        for _attempt in range(ATTEMPTS_MAX):
+            state = self._reader.state
+            changed = self._wanted_states(state)
+            if not changed:
+                self._judged = state
+                return
+            try:
+                for part in shares_with_notes(changed, self._tree, check):
+                    self._tree.multi(part)
+            except MultiFailed as failed:
+                if failed.index < len(check):
+                    raise failed.error from failed
+            finally:
+                written = (znodes.partition_of_state(row.path) for row in changed)
+                self._reader.refresh_topics({found[0] for found in written if found})
+
+    def _wanted_states(self, state: ClusterState) -> list[SetData]:
+        judged = self._judged
+        same_brokers = judged.brokers == state.brokers and (
+            judged.controller_epoch == state.controller_epoch
+        )
+        changed = []
+        for name, topic in state.topics.items():
+            if topic.deleting or (same_brokers and judged.topics.get(name) is topic):
+                continue
+            is_unclean = self._topic_config(name).boolean("unclean.leader.election.enable")
+            for index, partition in topic.partitions.items():
+                after = after_failures(partition, state.brokers, state.controller_epoch, is_unclean)
+                if after is not None:
+                    path = znodes.partition_state_path(name, index)
+                    changed.append(SetData(path, after.encode(), partition.state_version))
+        return changed

@@ -1,0 +1,59 @@
+"""Whether this node is the controller, and the check by which a former controller changes nothing.
+
+The controller of a shared tree is the node that made /controller. Each of its writes checks the
+version of /controller_epoch in the same multi. The only node of an embedded store is always the
+controller, and checks nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from barnabas.errors import NotController
+from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import ClusterStateReader
+from barnabas.metadata.tree import CheckVersion, MetadataTree
+from barnabas.server.membership import Membership
+
+
+class Seat(ABC):
+    """The controller's seat, as one node sees it."""
+
+    @abstractmethod
+    def fence(self) -> tuple[CheckVersion, ...] | None:
+        """Returns the operations that each multi of the controller begins with; None when this node
+        is not the controller. Raises MetadataError."""
+
+    def required(self) -> tuple[CheckVersion, ...]:
+        """As `fence`. Raises NotController when this node is not the controller."""
+        found = self.fence()
+        if found is None:
+            raise NotController()
+        return found
+
+
+class OnlySeat(Seat):
+    """The seat of a node that no other shares its tree with."""
+
+    def fence(self) -> tuple[CheckVersion, ...]:
+        return ()
+
+
+class SharedSeat(Seat):
+    """The seat that the nodes of a shared tree compete for."""
+
+    def __init__(
+        self, tree: MetadataTree, reader: ClusterStateReader, membership: Membership, node_id: int
+    ) -> None:
+        self._tree = tree
+        self._reader = reader
+        self._membership = membership
+        self._node_id = node_id
+
+    def fence(self) -> tuple[CheckVersion, ...] | None:
+        if self._reader.state.controller_id != self._node_id:
+            return None
+        data, stat = self._tree.get(znodes.CONTROLLER_EPOCH_PATH)
+        if znodes.decode_controller_epoch(data) != self._membership.epoch:
+            return None
+        return (CheckVersion(znodes.CONTROLLER_EPOCH_PATH, stat.version),)

@@ -1,0 +1,95 @@
+"""Elections: each case is a partition, its brokers, and the state that the controller must write.
+
+`brokers` maps ids to the commit that registered them; the states were written by commit 10.
+"""
+
+import pytest
+
+from barnabas.controller.elections import after_failures, preferred, without_leaving
+from barnabas.metadata.cluster_state import Broker, Partition
+from barnabas.metadata.znodes import BrokerRegistration, PartitionState
+
+WRITTEN = 10
+
+
+def partition(leader, isr, replicas=(1, 2, 3)):
+    state = PartitionState(leader, 5, tuple(isr), 1)
+    return Partition(tuple(replicas), state, 0, WRITTEN)
+
+
+def alive(**epochs):
+    """`b1=3`: broker 1 was registered by commit 3."""
+    return {
+        int(name[1:]): Broker(int(name[1:]), BrokerRegistration((), 0), epoch)
+        for name, epoch in epochs.items()
+    }
+
+
+def found(state):
+    if state is None:
+        return None
+    assert state.leader_epoch == 6 and state.controller_epoch == 9
+    return state.leader, state.isr
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "brokers", "unclean", "wanted"),
+    [
+        (1, [1, 2, 3], alive(b1=1, b2=2, b3=3), False, None),
+        # a follower, the leader, or both end
+        (1, [1, 2, 3], alive(b1=1, b3=3), False, (1, (1, 3))),
+        (1, [1, 2, 3], alive(b2=2, b3=3), False, (2, (2, 3))),
+        (1, [1, 2, 3], alive(b3=3), False, (3, (3,))),
+        # the assignment's order decides, not that of the ISR
+        (1, [3, 1, 2], alive(b2=2, b3=3), False, (2, (3, 2))),
+        # a broker outside the ISR ends, or is all that is left
+        (1, [1, 2], alive(b1=1, b2=2), False, None),
+        (1, [1, 2], alive(b3=3), False, (-1, (1, 2))),
+        (1, [1, 2], alive(b3=3), True, (3, (3,))),
+        # nobody is left; a partition without a leader waits
+        (1, [1, 2], alive(), True, (-1, (1, 2))),
+        (-1, [1, 2], alive(b3=3), False, None),
+        (-1, [1, 2], alive(b2=20), False, (2, (2,))),
+        # brokers that restarted after the state was written
+        (1, [1, 2, 3], alive(b1=11, b2=2, b3=3), False, (2, (2, 3))),
+        (1, [1, 2, 3], alive(b1=1, b2=11, b3=3), False, (1, (1, 3))),
+        (1, [1, 2, 3], alive(b1=11, b2=12, b3=13), False, (1, (1,))),
+        (2, [2], alive(b1=1, b2=11, b3=3), True, (2, (2,))),
+    ],
+)
+def test_after_failures(leader, isr, brokers, unclean, wanted):
+    assert found(after_failures(partition(leader, isr), brokers, 9, unclean)) == wanted
+
+
+def test_a_partition_without_a_state_is_left_alone():
+    bare = Partition((1, 2))
+    assert after_failures(bare, alive(b1=1), 9, True) is None
+    assert preferred(bare, {1}, 9) is None
+    assert without_leaving(bare, {1}, {1}, 9) is None
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "brokers", "wanted"),
+    [
+        (2, [1, 2], {1, 2, 3}, (1, (1, 2))),
+        (1, [1, 2], {1, 2, 3}, None),
+        (2, [2, 3], {1, 2, 3}, None),  # not in the ISR
+        (2, [1, 2], {2, 3}, None),  # not alive
+    ],
+)
+def test_preferred(leader, isr, brokers, wanted):
+    assert found(preferred(partition(leader, isr), brokers, 9)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "leaving", "wanted"),
+    [
+        (1, [1, 2, 3], {1}, (2, (2, 3))),
+        (1, [1, 2, 3], {2}, (1, (1, 3))),
+        (1, [1, 2, 3], {1, 2}, (3, (3,))),
+        (1, [1], {1}, None),  # no other can lead
+        (1, [1, 3], {2}, None),
+    ],
+)
+def test_without_leaving(leader, isr, leaving, wanted):
+    assert found(without_leaving(partition(leader, isr), {1, 2, 3}, leaving, 9)) == wanted
