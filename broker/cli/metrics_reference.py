@@ -44,7 +44,9 @@ broker does not start.
 | setting | default | meaning |
 |---|---|---|
 | `metrics.port` | -1, 9404 for `barnabas start` | port of the page; 0: a free one, -1: none |
-| `metrics.host` | 127.0.0.1 | one that other hosts can reach needs `allow.unauthenticated.remote` |
+| `metrics.host` | 127.0.0.1 | another needs the next two, or `allow.unauthenticated.remote` |
+| `metrics.ssl.location` | none | PEM file of key and certificate: the page is served over TLS |
+| `metrics.credentials.file` | none | lines `user NAME PASSWORD` or `token TOKEN`: who may read it |
 | `metrics.dialect` | jmx | `jmx`: names of the JMX exporter and Strimzi; `confluent`: Confluent's |
 | `metrics.max.partitions` | 10000 | with more on a node, the page omits metrics of partitions |
 

@@ -8,7 +8,9 @@
 Python's `http.server` costs 60 ms and 80 modules at import and has no limits; this server limits
 the length of a request, the time for it to arrive, the time for the client to read the page, and
 the number of clients at once (one more gets 503). A request is one GET or HEAD without a body; the
-connection is closed after the answer. Threads end at `stop`, whatever their clients do."""
+connection is closed after the answer. Threads end at `stop`, whatever their clients do.
+
+page_protection.py says who may read it, and puts TLS under it."""
 
 from __future__ import annotations
 
@@ -17,8 +19,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from barnabas.cext.memory.threads import NamedThread
+
+if TYPE_CHECKING:
+    from barnabas.telemetry.page_protection import Credentials, PageTls
 
 log = logging.getLogger("barnabas.metrics")
 
@@ -30,6 +36,7 @@ PLAIN = "text/plain; charset=utf-8"
 REASONS = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     404: "Not Found",
     405: "Method Not Allowed",
     408: "Request Timeout",
@@ -37,6 +44,7 @@ REASONS = {
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
+CHALLENGE = 'WWW-Authenticate: Basic realm="barnabas", charset="UTF-8"'
 LIVE = ("/health/live", "/livez")
 READY = ("/health/ready", "/readyz", "/healthz")
 
@@ -62,15 +70,20 @@ class Endpoint:
         page: Callable[[], tuple[str, Iterable[bytes]]],
         problem: Callable[[], str],
         warning: Callable[[], str] = lambda: "",
+        *,
+        tls: PageTls | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         """Binds the port. `warning` returns what is wrong although the broker serves clients.
-        Raises OSError."""
+        Without `credentials` everyone may read the page. Raises OSError."""
         self._warning = warning
+        self._tls, self._credentials = tls, credentials
         self._page = page
         self._problem = problem
         self._lock = threading.Lock()
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._stopping = False
+        self._logged_s = float("-inf")  # when a stranger was logged last
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -86,7 +99,8 @@ class Endpoint:
 
     @property
     def address(self) -> str:
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     def start(self) -> None:
         self._acceptor.start()
@@ -128,20 +142,38 @@ class Endpoint:
                 client.close()
 
     def _serve(self, client: socket.socket) -> None:
+        exchanged = client
         try:
-            self._exchange(client)
+            if self._tls is not None:
+                exchanged = self._protected(self._tls, client)
+            self._exchange(exchanged)
+            if self._tls is not None:
+                self._tls.end(exchanged)
         except OSError:
             pass  # the client closed its connection or reads too slowly: no response is possible
         except Exception:
             log.exception("the /metrics page failed")
         finally:
             with self._lock:
-                self._clients.pop(client, None)
+                self._clients.pop(exchanged, None)
+            exchanged.close()
             client.close()
+
+    def _protected(self, tls: PageTls, client: socket.socket) -> socket.socket:
+        """The socket of TLS, which `stop` shuts in place of the one below it. Raises OSError."""
+        with self._lock:
+            if self._stopping:
+                raise OSError("the page is closed")
+            wrapped = tls.wrapped(client)
+            self._clients[wrapped] = self._clients.pop(client)
+        return wrapped
 
     def _exchange(self, client: socket.socket) -> None:
         try:
-            method, path, chunked = _request(client)
+            method, path, chunked, authorization = _request(client)
+            if self._credentials is not None and not self._credentials.allow(authorization):
+                self._log_stranger(client)
+                raise Refused(401, "give a user or a token of metrics.credentials.file")
             status, kind, pieces = self._answer(path)
         except Refused as refused:
             _say(client, refused.status, f"{refused}\n")
@@ -156,6 +188,16 @@ class Endpoint:
                 _send(client, head + (_chunk(piece) if chunked else piece), deadline_s)
                 head = b""
         _send(client, head + (b"0\r\n\r\n" if chunked else b""), deadline_s)
+
+    def _log_stranger(self, client: socket.socket) -> None:
+        """Strangers connect at will: they cause one line a second."""
+        now_s = time.monotonic()
+        with self._lock:
+            if now_s - self._logged_s < 1:
+                return
+            self._logged_s = now_s
+        host = client.getpeername()[0]
+        log.warning("/metrics refused %s: no user or token of metrics.credentials.file", host)
 
     def _answer(self, path: str) -> Answer:
         if path == "/metrics":
@@ -178,8 +220,8 @@ class Endpoint:
         raise Refused(404, "unknown path; the paths are /metrics, /health/live and /health/ready")
 
 
-def _request(client: socket.socket) -> tuple[str, str, bool]:
-    """Returns (method, path, whether the client accepts a chunked body)."""
+def _request(client: socket.socket) -> tuple[str, str, bool, str]:
+    """Returns (method, path, whether the client accepts a chunked body, its authorization)."""
     deadline_s = time.monotonic() + REQUEST_S_MAX
     data = b""
     while b"\r\n\r\n" not in data and b"\n\n" not in data:
@@ -196,16 +238,24 @@ def _request(client: socket.socket) -> tuple[str, str, bool]:
         data += got
         if len(data) > REQUEST_BYTES_MAX:
             raise Refused(431, f"a request may have at most {REQUEST_BYTES_MAX} bytes")
-    words = data.split(b"\n", 1)[0].decode("latin-1").split()
+    first, *headers = data.decode("latin-1").replace("\r\n", "\n").split("\n\n")[0].split("\n")
+    words = first.split()
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
         raise Refused(400, "this is not an HTTP/1 request")
     if words[0] not in ("GET", "HEAD"):
         raise Refused(405, "the methods are GET and HEAD")
-    return words[0], words[1].partition("?")[0], words[2] != "HTTP/1.0"
+    authorization = ""
+    for header in headers:
+        name, _, value = header.partition(":")
+        if name.strip().lower() == "authorization":
+            authorization = value
+    return words[0], words[1].partition("?")[0], words[2] != "HTTP/1.0", authorization
 
 
 def _head(status: int, kind: str, chunked: bool, size_bytes: int | None = None) -> bytes:
     rows = [f"HTTP/1.1 {status} {REASONS[status]}", f"Content-Type: {kind}", "Connection: close"]
+    if status == 401:
+        rows.append(CHALLENGE)
     if size_bytes is not None:
         rows.append(f"Content-Length: {size_bytes}")
     elif chunked:
@@ -244,6 +294,7 @@ def _say(client: socket.socket, status: int, text: str) -> None:
 
 def _shut(one: socket.socket) -> None:
     try:
-        one.shutdown(socket.SHUT_RDWR)
+        # Not the shutdown of SSLSocket, which takes TLS away under the thread that reads.
+        socket.socket.shutdown(one, socket.SHUT_RDWR)
     except OSError:
         pass  # no longer connected

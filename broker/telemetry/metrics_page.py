@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from barnabas.config import BrokerConfig
+from barnabas.config import BrokerConfig, ConfigError
 from barnabas.config.listeners import is_loopback
 from barnabas.telemetry.registry import (
     GAUGE,
@@ -27,9 +27,11 @@ from barnabas.telemetry.registry import (
 
 if TYPE_CHECKING:
     from barnabas.telemetry.endpoint import Endpoint
+    from barnabas.telemetry.page_protection import Credentials, PageTls
 
 log = logging.getLogger("barnabas.metrics")
 
+CREDENTIALS = "metrics.credentials.file"
 # Kafka's numbers of a broker's states.
 NOT_RUNNING = 0
 STARTING = 1
@@ -99,13 +101,17 @@ class MetricsPage:
             return
         from barnabas.telemetry.endpoint import Endpoint
 
-        if not is_loopback(host) and not self._config.boolean("allow.unauthenticated.remote"):
-            raise NoMetricsPage(
-                f"metrics.host={host}: other hosts could read topic names and metrics without"
-                " authentication. Bind 127.0.0.1, or set allow.unauthenticated.remote=true."
-            )
+        tls, credentials = self._protection(host)
         try:
-            self._endpoint = Endpoint(host, port, self._page, self.problem, self.warning)
+            self._endpoint = Endpoint(
+                host,
+                port,
+                self._page,
+                self.problem,
+                self.warning,
+                tls=tls,
+                credentials=credentials,
+            )
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             line = (
@@ -117,6 +123,28 @@ class MetricsPage:
             self._missing = line
             return
         self._endpoint.start()
+
+    def _protection(self, host: str) -> tuple[PageTls | None, Credentials | None]:
+        """Raises NoMetricsPage when other hosts could read the page, or a password on its way."""
+        pem, file = self._config.get("metrics.ssl.location"), self._config.get(CREDENTIALS)
+        is_open = self._config.boolean("allow.unauthenticated.remote") or is_loopback(host)
+        if not is_open and not (pem and file):
+            raise NoMetricsPage(
+                f"metrics.host={host}: other hosts could read topic names and metrics without"
+                f" authentication. Set metrics.ssl.location and {CREDENTIALS}, bind 127.0.0.1, or"
+                " set allow.unauthenticated.remote=true."
+            )
+        if not pem and not file:
+            return None, None
+        from barnabas.telemetry.page_protection import Credentials, PageTls
+
+        try:
+            return (
+                PageTls(str(pem)) if pem else None,
+                Credentials(str(file)) if file else None,
+            )
+        except ConfigError as error:
+            raise NoMetricsPage(" ".join(error.problems)) from None
 
     def ready(self) -> None:
         """Marks the broker as running, and logs why there is no page, if there is none. (Not
