@@ -61,6 +61,9 @@ COMMON: dict[str, Option] = {
     "memory.max.bytes": Option(
         "integer", "limit of the address space of its process; 0: no limit", 0, least=0
     ),
+    "environment": Option(
+        "list", "variables that its process gets besides PATH, HOME and the like", ()
+    ),
     "trace": Option("boolean", "print each call with its time", False),
 }  # fmt: skip
 

@@ -1,5 +1,9 @@
 """A plugin in its own process: for plugins that may hang, crash, leak memory or compute long.
 
+The child gets no secrets of the broker: of its environment what ENVIRONMENT and the option
+`environment` name, of its descriptors the connection alone, of its settings `plugin.NAME.*`. It
+runs as the broker's user, and may read what that user may read.
+
 A plugin has one child process, which runs one call at a time. A call fails when the child ends, for
 any reason; the next call starts another child, after a pause since the last start. The pause
 doubles up to PAUSE_S_MAX, and starts again from its minimum once a child has run that long. A call
@@ -8,12 +12,13 @@ over its budget kills the child."""
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from barnabas.hooks.child_values import encode, received
@@ -24,6 +29,13 @@ log = logging.getLogger("barnabas.hooks")
 START_S = 20.0  # time for a child to import and make its plugin
 PAUSE_S = 0.1
 PAUSE_S_MAX = 30.0
+# What Python and a plugin's libraries need to run. All other variables may be secrets: settings
+# (KAFKA_*, BARNABAS_*), what settings refer to (${env:NAME}), keys of clouds and databases.
+ENVIRONMENT = frozenset(
+    """HOME LANG LANGUAGE LD_LIBRARY_PATH LOGNAME PATH SHELL TEMP TMP TMPDIR TZ USER
+    VIRTUAL_ENV""".split()
+)
+ENVIRONMENT_PREFIXES = ("LC_", "PYTHON")
 
 
 class ChildFailed(Exception):
@@ -39,8 +51,11 @@ class Child:
         texts: Mapping[str, str],
         memory_bytes_max: int,
         any_module: bool = False,
+        environment: Sequence[str] = (),
     ) -> None:
+        """`environment`: names of variables that the process gets besides ENVIRONMENT."""
         self.name = name
+        self._environment = frozenset(environment)
         self._asked = {
             "name": name,
             "texts": dict(texts),
@@ -123,6 +138,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # its output goes to standard error
                 pass_fds=(theirs.fileno(),),
+                env=self._variables(),
             )
         with self._guard:
             self._process, self._line = process, ours
@@ -139,6 +155,15 @@ class Child:
             words = [f"plugin {self.name}: its process ended while it loaded the plugin."]
             raise CannotLoad(list(problems) if problems else words)
         return said
+
+    def _variables(self) -> dict[str, str]:
+        """The environment of the process."""
+        known = ENVIRONMENT | self._environment
+        return {
+            name: text
+            for name, text in os.environ.items()
+            if name in known or name.startswith(ENVIRONMENT_PREFIXES)
+        }
 
     def _lost(self, reason: str) -> ChildFailed:
         status = self._forget()
@@ -160,7 +185,9 @@ def load_in_process(
     name: str, texts: Mapping[str, str], common: Mapping[str, Any], any_module: bool = False
 ) -> Plugin:
     """Loads the plugin in a child process and returns it. Raises CannotLoad."""
-    child = Child(name, texts, common["memory.max.bytes"], any_module)
+    child = Child(
+        name, texts, common["memory.max.bytes"], any_module, environment=common["environment"]
+    )
     said = child.start()
     hooks = {
         hook: Implementation(_remote(child, hook), tuple(arguments))

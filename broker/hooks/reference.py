@@ -86,7 +86,10 @@ environment prints each call of every plugin with its time, `plugin.NAME.trace=t
 
 With `isolation=process` a plugin runs in a child process, one call at a time. The broker kills a
 child that hangs. The next call starts the child again after a crash, an exit or too much memory
-(`memory.max.bytes`), with a pause that grows while these repeat. Such a plugin gets no `services`.
+(`memory.max.bytes`), with a pause that grows while these repeat. Such a plugin gets no `services`,
+and no secrets of the broker: its settings are `plugin.NAME.*` alone, its descriptors those of its
+connection, its environment PATH, HOME, LANG, PYTHON* and the like, and what `environment` names. It
+runs as the user of the broker, and may read the files of that user.
 With `isolation=thread` a plugin is part of the broker's process: `os._exit` or a segmentation fault
 in it ends the broker, and memory that it leaks is the broker's.
 

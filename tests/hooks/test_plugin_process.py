@@ -2,6 +2,7 @@
 each is a failed call, the broker's process continues, and the next call gets a new child
 process."""
 
+import json
 import os
 import time
 
@@ -17,7 +18,7 @@ from barnabas.testing.plugins import batch_of
 from barnabas.wire.batches import batch_at
 
 SOURCE = """
-    import ctypes, os, socket, sys, time
+    import contextlib, ctypes, json, os, socket, sys, time
     from barnabas import hookimpl
     from barnabas.hooks import Option, Record, Reject, Replace
 
@@ -52,6 +53,12 @@ SOURCE = """
                 return object()
             if word == b"pid":
                 return Reject(str(os.getpid()))
+            if word == b"told":
+                shown = [f"{name}={text}" for name, text in os.environ.items()]
+                for number in os.listdir("/proc/self/fd"):
+                    with contextlib.suppress(OSError):
+                        shown.append(os.readlink(f"/proc/self/fd/{number}"))
+                return Reject(json.dumps(shown + sys.argv))
             if word == b"upper":
                 return Replace([Record(row.value.upper()) for row in batch.records])
 """
@@ -114,6 +121,51 @@ def test_whatever_a_child_does_the_next_call_finds_another(registry, word):
     assert plugin.off == "" and sum(plugin.failures.values()) == 1
     assert works(registry) == [b"UPPER"]
     assert ask(registry, b"pid").message != before
+
+
+SECRETS = {
+    "KAFKA_OPTS": "-Djava.security.auth.login.config=/etc/secret.jaas",
+    "KAFKA_SSL_KEY_PASSWORD": "secret-of-the-key",
+    "KAFKA_CFG_SASL_JAAS_CONFIG": "secret-of-a-login",
+    "BARNABAS_ZOOKEEPER_AUTH": "digest:me:secret-of-zookeeper",
+    "STORE_PASSWORD": "secret-that-a-setting-refers-to",
+    "AWS_SECRET_ACCESS_KEY": "secret-of-a-cloud",
+    "PGPASSWORD": "secret-of-a-database",
+}
+
+
+def told(tmp_path, monkeypatch, **options):
+    """What the process of a plugin has: variables, descriptors, arguments, and the first frame
+    from the broker."""
+    install(tmp_path / "site", monkeypatch, "test-broken", SOURCE, broken="Broken")
+    for name, text in SECRETS.items():
+        monkeypatch.setenv(name, text)
+    settings = {f"plugin.broken.{key}": text for key, text in {**OPTIONS, **options}.items()}
+    settings |= {"ssl.key.password": "secret-setting", "plugin.other.key": "secret-of-another"}
+    with open(tmp_path / "secret-file", "w") as held:
+        os.set_inheritable(held.fileno(), True)
+        found = Registry(lambda: settings)
+        try:
+            found.load(["broken"])
+            child = found.plugin("broken").close.__self__
+            return json.loads(ask(found, b"told").message), str(child._asked)
+        finally:
+            found.close()
+
+
+def test_the_process_of_a_plugin_is_told_only_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    shown, first_frame = told(tmp_path, monkeypatch)
+    assert not [text for text in shown if "secret" in text.lower()]
+    assert "secret" not in first_frame
+    names = {text.partition("=")[0] for text in shown}
+    assert {"PATH", "LC_ALL"} <= names and not names & SECRETS.keys()
+    assert len([text for text in shown if text.startswith("socket:")]) == 1
+
+
+def test_the_process_of_a_plugin_gets_the_variables_that_its_option_names(tmp_path, monkeypatch):
+    shown, _ = told(tmp_path, monkeypatch, environment="PGPASSWORD,ABSENT")
+    assert [text for text in shown if "secret" in text] == ["PGPASSWORD=secret-of-a-database"]
 
 
 def test_a_child_that_keeps_dying_is_not_started_again_at_once(registry, monkeypatch):
