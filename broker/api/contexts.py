@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from barnabas.controller.client_quotas import ClientQuotas
     from barnabas.controller.config_changes import ConfigChanges
     from barnabas.controller.delegation_tokens import DelegationTokenChanges
+    from barnabas.controller.elections import Elections
     from barnabas.controller.entity_configs import EntityConfigs
     from barnabas.controller.features import Features
     from barnabas.controller.partition_growth import PartitionGrowth
@@ -113,6 +114,14 @@ class MetadataContext(NamedTuple):
     replicas: ReplicaManager
     last_commit: Callable[[], int]  # number of the metadata store's last commit
     wall_ms: Callable[[], int]
+
+
+class ElectionContext(NamedTuple):
+    """Leaders of partitions, which the controller elects."""
+
+    cluster: Cluster
+    seat: Seat
+    elections: Callable[[], Elections]
 
 
 class FindContext(NamedTuple):

@@ -1,9 +1,7 @@
-"""ElectLeaders (43), versions 0-2: makes the preferred replica, or any replica, the leader.
+"""ElectLeaders (43), versions 0-2: makes the preferred replica, or any live replica, the leader.
 
-A partition has one replica until brokers replicate. While that replica's broker is alive, it is the
-leader, and the answer is ELECTION_NOT_NEEDED. While it is not, no replica is eligible: the answer
-is PREFERRED_LEADER_NOT_AVAILABLE, or ELIGIBLE_LEADERS_NOT_AVAILABLE for an unclean election. Null
-means all partitions; the answer then leaves out partitions that need no election, as in Kafka.
+Null means all partitions; the answer then leaves out partitions that need no election, as in Kafka.
+Only the controller elects.
 
 v0 preferred elections only; v1 the kind of election, an error for all; v2 flexible.
 """
@@ -12,56 +10,51 @@ from collections.abc import Sequence
 
 from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
-from barnabas.api.contexts import MetadataContext
+from barnabas.api.contexts import ElectionContext
 from barnabas.errors import (
     ElectionNotNeeded,
-    EligibleLeadersNotAvailable,
     InvalidRequest,
     KafkaError,
-    PreferredLeaderNotAvailable,
-    UnknownTopicOrPartition,
     error_of,
 )
-from barnabas.metadata.cluster_state import ClusterState
 from barnabas.security.acl_codes import ALTER
 from barnabas.wire import Struct
 
 KEY = 43
 VERSIONS = (0, 2)
-CONTEXT = MetadataContext
+CONTEXT = ElectionContext
 ACCESS = of_cluster(ALTER)
 PREFERRED, UNCLEAN = 0, 1
 
 
-def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
+def handle(request: Struct, call: Call[ElectionContext]) -> Struct:
     kind = request.electionType if call.version >= 1 else PREFERRED
     if kind not in (PREFERRED, UNCLEAN):
         return _refused(request, InvalidRequest(f"Unknown election type {kind}"), call)
-    state = call.context.cluster()
-    if request.topicPartitions is not None:
-        return _answer(
-            [
-                (
-                    row.topic,
-                    [(index, _outcome(state, row.topic, index, kind)) for index in row.partitions],
-                )
-                for row in request.topicPartitions
-            ],
-            call,
-        )
+    check = call.context.seat.required()
+    topics = call.context.cluster().topics
+    asked = request.topicPartitions
+    if asked is None:
+        rows = [(name, list(topic.partitions)) for name, topic in topics.items()]
+    else:
+        rows = [(row.topic, row.partitions) for row in asked]
+    elections = call.context.elections()
+    elect = elections.prefer if kind == PREFERRED else elections.elect_any
+    outcomes = elect(check, [(name, index) for name, indexes in rows for index in indexes])
     found = []
-    for name, topic in state.topics.items():
-        outcomes = [(index, _outcome(state, name, index, kind)) for index in topic.partitions]
-        wanting = [row for row in outcomes if not isinstance(row[1], ElectionNotNeeded)]
-        found.append((name, wanting))
+    for name, indexes in rows:
+        wanted = [(index, outcomes[name, index]) for index in indexes]
+        if asked is None:
+            wanted = [row for row in wanted if not isinstance(row[1], ElectionNotNeeded)]
+        found.append((name, wanted))
     return _answer(found, call)
 
 
-def refuse(request: Struct, code: int, call: Call[MetadataContext]) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ElectionContext]) -> Struct:
     return _refused(request, error_of(code)(), call)
 
 
-def _refused(request: Struct, error: KafkaError, call: Call[MetadataContext]) -> Struct:
+def _refused(request: Struct, error: KafkaError, call: Call[ElectionContext]) -> Struct:
     rows = [
         (row.topic, [(index, error) for index in row.partitions])
         for row in request.topicPartitions or ()
@@ -72,19 +65,9 @@ def _refused(request: Struct, error: KafkaError, call: Call[MetadataContext]) ->
     return answer
 
 
-def _outcome(state: ClusterState, topic: str, index: int, kind: int) -> KafkaError:
-    partition = state.partition(topic, index)
-    if partition is None:
-        return UnknownTopicOrPartition()
-    leader = partition.state.leader if partition.state is not None else -1
-    wanted = leader if kind == UNCLEAN else next(iter(partition.replicas), -1)
-    if leader == wanted and leader in state.brokers:
-        return ElectionNotNeeded()
-    return EligibleLeadersNotAvailable() if kind == UNCLEAN else PreferredLeaderNotAvailable()
-
-
 def _answer(
-    found: Sequence[tuple[str, Sequence[tuple[int, KafkaError]]]], call: Call[MetadataContext]
+    found: Sequence[tuple[str, Sequence[tuple[int, KafkaError | None]]]],
+    call: Call[ElectionContext],
 ) -> Struct:
     topic_of = call.struct("replicaElectionResults")
     row_of = call.struct("replicaElectionResults.partitionResult")
@@ -92,11 +75,14 @@ def _answer(
         replicaElectionResults=[
             topic_of(
                 topic=name,
-                partitionResult=[
-                    row_of(partitionId=index, errorCode=error.code, errorMessage=error.message)
-                    for index, error in rows
-                ],
+                partitionResult=[_row(row_of, index, error) for index, error in rows],
             )
             for name, rows in found
         ]
     )
+
+
+def _row(row_of: type[Struct], index: int, error: KafkaError | None) -> Struct:
+    if error is None:
+        return row_of(partitionId=index, errorCode=0, errorMessage=None)
+    return row_of(partitionId=index, errorCode=error.code, errorMessage=error.message)

@@ -39,6 +39,7 @@ from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import (
     ConfigContext,
+    ElectionContext,
     FeatureContext,
     GroupContext,
     LoginContext,
@@ -103,7 +104,7 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     40: ("k40_expire_delegation_token", (1, 2), TokenContext),
     41: ("k41_describe_delegation_token", (1, 3), TokenContext),
     42: ("k42_delete_groups", (0, 3), GroupContext),
-    43: ("k43_elect_leaders", (0, 2), MetadataContext),
+    43: ("k43_elect_leaders", (0, 2), ElectionContext),
     44: ("k44_incremental_alter_configs", (0, 1), ConfigContext),
     45: ("k45_alter_partition_reassignments", (0, 1), MetadataContext),
     46: ("k46_list_partition_reassignments", (0, 0), MetadataContext),
@@ -137,6 +138,11 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     92: ("k92_delete_share_group_offsets", (0, 0), ShareContext),
 }
 
+# As LATE: keys that only brokers of a cluster serve, to each other.
+BETWEEN_BROKERS: dict[int, tuple[str, tuple[int, int], type]] = {
+    7: ("k07_controlled_shutdown", (1, 3), ElectionContext),
+}
+
 # Supported keys that ApiVersions does not list, as in Kafka while nothing receives clients'
 # metrics.
 UNANNOUNCED = frozenset({71, 72})
@@ -160,8 +166,9 @@ class Api(NamedTuple):
         return self.version_min <= version <= self.version_max
 
 
-def api_table() -> dict[int, Api]:
-    """Returns the rows by key, in ascending order."""
+def api_table(is_shared: bool = False) -> dict[int, Api]:
+    """Returns the rows by key, in ascending order; with `is_shared` those of a broker of a
+    cluster."""
     rows = {}
     for module in sorted(MODULES, key=lambda module: int(module.KEY)):
         low, high = module.VERSIONS
@@ -175,7 +182,8 @@ def api_table() -> dict[int, Api]:
         rows[module.KEY] = Api(
             module.KEY, row.name, low, high, handle, refuse, context, access, lasting
         )
-    for key, (file, (low, high), context) in LATE.items():
+    late = LATE | BETWEEN_BROKERS if is_shared else LATE
+    for key, (file, (low, high), context) in late.items():
         row = api_key(key)
         assert row.version_min <= low <= high <= row.version_max, file
         handle, refuse = _late(file, "handle"), _late(file, "refuse")

@@ -13,9 +13,18 @@ Source: Kafka's PartitionLeaderElectionAlgorithms and ReplicaStateMachine, and K
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from barnabas.config import TopicConfig
+from barnabas.errors import (
+    BrokerNotAvailable,
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    KafkaError,
+    PreferredLeaderNotAvailable,
+    UnknownTopicOrPartition,
+)
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import (
     Broker,
@@ -123,7 +132,10 @@ def _next(
 
 
 class Elections:
-    """Writes the states of all partitions that need another leader or ISR."""
+    """Writes the states of partitions that need another leader or ISR. Several threads may use it.
+
+    Each method takes `check`, the operations of the controller's seat, and raises MetadataError. A
+    state that another writer changed meanwhile is judged again."""
 
     def __init__(
         self,
@@ -134,29 +146,100 @@ class Elections:
         self._tree = tree
         self._reader = reader
         self._topic_config = topic_config
+        self._lock = threading.Lock()
         self._judged = ClusterState()  # no partition of it needs an election
+        self._leaving: dict[int, int] = {}  # brokers that shut down: their epochs
 
     def run(self, check: Sequence[CheckVersion]) -> None:
-        """Writes the states of partitions whose brokers have ended or restarted. A state that
-        another writer changed meanwhile is judged again. `check`: the operations of the
-        controller's seat. Raises MetadataError."""
-        for _attempt in range(ATTEMPTS_MAX):
-            state = self._reader.state
-            changed = self._wanted_states(state)
-            if not changed:
-                self._judged = state
-                return
-            try:
-                for part in shares_with_notes(changed, self._tree, check):
-                    self._tree.multi(part)
-            except MultiFailed as failed:
-                if failed.index < len(check):
-                    raise failed.error from failed
-            finally:
-                written = (znodes.partition_of_state(row.path) for row in changed)
-                self._reader.refresh_topics({found[0] for found in written if found})
+        """Elects leaders for all partitions whose brokers have ended or restarted."""
+        with self._lock:
+            brokers = self._reader.state.brokers
+            for broker_id, epoch in list(self._leaving.items()):
+                if broker_id not in brokers or brokers[broker_id].epoch != epoch:
+                    del self._leaving[broker_id]
+            self._judged = self._write(check, self._after_failures)
 
-    def _wanted_states(self, state: ClusterState) -> list[SetData]:
+    def leave(self, check: Sequence[CheckVersion], broker_id: int) -> list[tuple[str, int]]:
+        """Moves the leadership of a broker that shuts down to other brokers, and takes it out of
+        the ISRs. Returns the replicated partitions that it still leads. Raises BrokerNotAvailable
+        for an unknown broker."""
+        with self._lock:
+            broker = self._reader.state.brokers.get(broker_id)
+            if broker is None:
+                raise BrokerNotAvailable()
+            self._leaving[broker_id] = broker.epoch
+            self._write(check, self._without_leaving)
+            return [
+                (name, index)
+                for name, index, partition in _partitions(self._reader.state)
+                if len(partition.replicas) > 1
+                and partition.state is not None
+                and partition.state.leader == broker_id
+            ]
+
+    def prefer(
+        self, check: Sequence[CheckVersion], wanted: Iterable[tuple[str, int]]
+    ) -> dict[tuple[str, int], KafkaError | None]:
+        """Makes the first replica of each wanted partition its leader. Returns the error by
+        partition, None where it leads now."""
+        return self._asked(check, wanted, self._preferred)
+
+    def elect_any(
+        self, check: Sequence[CheckVersion], wanted: Iterable[tuple[str, int]]
+    ) -> dict[tuple[str, int], KafkaError | None]:
+        """Gives each wanted partition without a leader a live replica, also one outside the ISR (an
+        unclean election). Returns the error by partition, None where it has a leader now."""
+        return self._asked(check, wanted, self._any)
+
+    def _asked(
+        self,
+        check: Sequence[CheckVersion],
+        wanted: Iterable[tuple[str, int]],
+        elect: Callable[[ClusterState, Partition], PartitionState],
+    ) -> dict[tuple[str, int], KafkaError | None]:
+        outcomes: dict[tuple[str, int], KafkaError | None] = {}
+        places = list(dict.fromkeys(wanted))
+
+        def changed(state: ClusterState) -> list[SetData]:
+            rows = []
+            for name, index in places:
+                try:
+                    partition = state.partition(name, index)
+                    if partition is None or state.topics[name].deleting:
+                        raise UnknownTopicOrPartition()
+                    rows.append(_write_of(name, index, partition, elect(state, partition)))
+                    outcomes[name, index] = None
+                except ElectionNotNeeded as error:  # or an earlier attempt has written it
+                    outcomes.setdefault((name, index), error)
+                except KafkaError as error:
+                    outcomes[name, index] = error
+            return rows
+
+        with self._lock:
+            self._write(check, changed)
+        return outcomes
+
+    def _preferred(self, state: ClusterState, partition: Partition) -> PartitionState:
+        first = partition.replicas[0] if partition.replicas else NO_LEADER
+        if partition.state is not None and first == partition.state.leader in state.brokers:
+            raise ElectionNotNeeded()
+        after = preferred(partition, self._candidates(state), state.controller_epoch)
+        if after is None:
+            raise PreferredLeaderNotAvailable()
+        return after
+
+    def _any(self, state: ClusterState, partition: Partition) -> PartitionState:
+        if partition.state is not None and partition.state.leader in state.brokers:
+            raise ElectionNotNeeded()
+        after = after_failures(partition, state.brokers, state.controller_epoch, True)
+        if after is None or after.leader == NO_LEADER:
+            raise EligibleLeadersNotAvailable()
+        return after
+
+    def _candidates(self, state: ClusterState) -> set[int]:
+        return state.brokers.keys() - self._leaving.keys()
+
+    def _after_failures(self, state: ClusterState) -> list[SetData]:
         judged = self._judged
         same_brokers = judged.brokers == state.brokers and (
             judged.controller_epoch == state.controller_epoch
@@ -169,6 +252,49 @@ class Elections:
             for index, partition in topic.partitions.items():
                 after = after_failures(partition, state.brokers, state.controller_epoch, is_unclean)
                 if after is not None:
-                    path = znodes.partition_state_path(name, index)
-                    changed.append(SetData(path, after.encode(), partition.state_version))
+                    changed.append(_write_of(name, index, partition, after))
         return changed
+
+    def _without_leaving(self, state: ClusterState) -> list[SetData]:
+        candidates = self._candidates(state)
+        changed = []
+        for name, index, partition in _partitions(state):
+            after = without_leaving(
+                partition, candidates, self._leaving.keys(), state.controller_epoch
+            )
+            if after is not None:
+                changed.append(_write_of(name, index, partition, after))
+        return changed
+
+    def _write(
+        self,
+        check: Sequence[CheckVersion],
+        changed_in: Callable[[ClusterState], list[SetData]],
+    ) -> ClusterState:
+        """Writes what `changed_in` returns for the present state until it returns nothing. Returns
+        that state."""
+        attempt = 0
+        while changed := changed_in(state := self._reader.state):
+            attempt += 1
+            try:
+                for part in shares_with_notes(changed, self._tree, check):
+                    self._tree.multi(part)
+            except MultiFailed as failed:
+                if failed.index < len(check) or attempt == ATTEMPTS_MAX:
+                    raise failed.error from failed
+            finally:
+                written = (znodes.partition_of_state(row.path) for row in changed)
+                self._reader.refresh_topics({found[0] for found in written if found})
+        return state
+
+
+def _partitions(state: ClusterState) -> Iterator[tuple[str, int, Partition]]:
+    for name, topic in state.topics.items():
+        if not topic.deleting:
+            for index, partition in topic.partitions.items():
+                yield name, index, partition
+
+
+def _write_of(name: str, index: int, partition: Partition, after: PartitionState) -> SetData:
+    path = znodes.partition_state_path(name, index)
+    return SetData(path, after.encode(), partition.state_version)

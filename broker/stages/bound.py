@@ -77,7 +77,7 @@ def bind_listeners(before: Loaded) -> Bound:
         config.integer("max.incremental.fetch.session.cache.slots"),
         seed=int.from_bytes(os.urandom(8), "big"),
     )
-    apis = api_table()
+    apis = api_table(opened.tree.is_shared)
     native = _native_handlers(before, sessions, apis)
     reactor = _new_reactor(before, native)
     decisions = _decisions(before, reactor)

@@ -94,7 +94,8 @@ def serve(before: Bound) -> Serving:
     coordinators = _coordinators(before, administration)
     loaded.replicas.on_applied.append(plugins.apply)
     plugins.apply(opened.reader.state)
-    controller = _controller(before, administration, elections) if elections else None
+    is_shared = opened.tree.is_shared
+    controller = _controller(before, administration, elections()) if is_shared else None
     undo.callback(start.background.stop)
     undo.callback(start.metrics.close)  # reading metrics reads logs: it ends before they close
     decoders = decode_threads(native.produce.decodes, DECODE_THREADS, plugins.intercept)
@@ -107,7 +108,9 @@ def serve(before: Bound) -> Serving:
     quotas.apply(opened.reader.state)
     plugins.on_reload.append(quotas.plugins_changed)
     quotas.plugins_changed()
-    handlers = _request_handlers(before, administration, coordinators, errors, bad_requests, quotas)
+    handlers = _request_handlers(
+        before, administration, elections, coordinators, errors, bad_requests, quotas
+    )
     plugins.serving(lambda: _plugin_services(loaded, administration, coordinators))
     undo.callback(native.fetch.stop)
     undo.callback(handlers.join, HANDLERS_END_S)
@@ -121,23 +124,28 @@ def serve(before: Bound) -> Serving:
     )
 
 
-def _elect(node: Bound) -> tuple[Seat, Elections | None]:
+def _elect(node: Bound) -> tuple[Seat, Callable[[], Elections]]:
     """Elects leaders for the partitions that need one, if this node is the controller. Returns the
-    controller's seat, and the elections of a shared tree."""
+    controller's seat, and its elections, which a single node seldom needs."""
     opened = node.before.before
     tree, reader = opened.tree, opened.reader
+
+    @cache
+    def elections() -> Elections:
+        from barnabas.controller.elections import Elections
+
+        def topic_config(name: str) -> TopicConfig:
+            return TopicConfig(reader.state.config("topics", name), opened.dynamic)
+
+        return Elections(tree, reader, topic_config)
+
     if not tree.is_shared:
         lead_all(tree, reader, opened.node_id, is_unclean=not opened.was_clean)
-        return OnlySeat(), None
-    from barnabas.controller.elections import Elections
-
+        return OnlySeat(), elections
     seat = SharedSeat(tree, reader, opened.membership, opened.node_id)
-    elections = Elections(
-        tree, reader, lambda name: TopicConfig(reader.state.config("topics", name), opened.dynamic)
-    )
     check = seat.fence()
     if check is not None:
-        elections.run(check)
+        elections().run(check)
     return seat, elections
 
 
@@ -227,6 +235,7 @@ def _controller(node: Bound, administration: Administration, elections: Election
 def _request_handlers(
     node: Bound,
     administration: Administration,
+    elections: Callable[[], Elections],
     coordinators: Coordinators,
     errors: RequestErrors,
     bad_requests: BadRequests,
@@ -241,7 +250,7 @@ def _request_handlers(
         bad_requests.add,
     )
     api_versions = advertised_versions(node.apis)
-    made = _contexts(node, administration, coordinators, api_versions, login, quotas)
+    made = _contexts(node, administration, elections, coordinators, api_versions, login, quotas)
     administration.features.on_change.append(node.native.response_cache.forget)
     if opened.authorizer is not None:
         opened.authorizer.on_change.append(node.native.response_cache.forget)
@@ -270,6 +279,7 @@ def _request_handlers(
 def _contexts(
     node: Bound,
     administration: Administration,
+    elections: Callable[[], Elections],
     coordinators: Coordinators,
     api_versions: tuple[tuple[int, int, int], ...],
     login: contexts.LoginContext,
@@ -306,6 +316,7 @@ def _contexts(
             lambda: opened.tree.last_commit,
             wall_ms,
         ),
+        contexts.ElectionContext(cluster, administration.seat, elections),
         contexts.FindContext(
             cluster,
             {

@@ -9,7 +9,7 @@ import pytest
 import barnabas.api
 from barnabas.api import contexts
 from barnabas.api.call import Call
-from barnabas.api.table import LATE, api_table
+from barnabas.api.table import BETWEEN_BROKERS, LATE, api_table
 
 FILES = sorted(path.stem for path in Path(barnabas.api.__file__).parent.glob("k[0-9]*.py"))
 
@@ -17,7 +17,7 @@ FILES = sorted(path.stem for path in Path(barnabas.api.__file__).parent.glob("k[
 @pytest.mark.parametrize("file", FILES)
 def test_a_handler_takes_a_call_of_its_modules_context(file):
     module = import_module(f"barnabas.api.{file}")
-    row = api_table()[module.KEY]
+    row = api_table(is_shared=True)[module.KEY]
     if not hasattr(module, "handle"):
         assert row.context is contexts.NoContext
         return
@@ -29,16 +29,16 @@ def test_a_handler_takes_a_call_of_its_modules_context(file):
         assert typing.get_origin(asked) is Call and typing.get_args(asked) == (module.CONTEXT,)
 
 
-@pytest.mark.parametrize("file", [row[0] for row in LATE.values()])
+@pytest.mark.parametrize("file", [row[0] for row in (LATE | BETWEEN_BROKERS).values()])
 def test_a_late_module_has_the_versions_of_the_table(file):
     module = import_module(f"barnabas.api.{file}")
-    assert (file, module.VERSIONS, module.CONTEXT) == LATE[module.KEY]
+    assert (file, module.VERSIONS, module.CONTEXT) == (LATE | BETWEEN_BROKERS)[module.KEY]
 
 
 def test_every_context_is_frozen_and_used():
     made = {kind for kind in vars(contexts).values() if isinstance(kind, type)}
     families = {kind for kind in made if kind.__module__ == contexts.__name__}
-    assert families == {row.context for row in api_table().values()}
+    assert families == {row.context for row in api_table(is_shared=True).values()}
     for kind in families:
         context = kind._make(kind._fields)
         for name in kind._fields:

@@ -61,7 +61,7 @@ def test_elections_are_needed_only_where_no_leader_lives(tmp_path):
         assert elect(a, PREFERRED, None) == {"t": []}
         assert elect(a, UNCLEAN, [0]) == {"t": [(0, ELECTION_NOT_NEEDED)]}
         node = a.broker.node
-        state = replace(node.cluster().partition("t", 1).state, leader=-1)
+        state = replace(node.cluster().partition("t", 1).state, leader=-1, isr=(9,))
         node.opened.tree.set(znodes.partition_state_path("t", 1), state.encode())
         node.opened.tree.create(
             znodes.ISR_CHANGE_PREFIX + "9", znodes.encode_partitions([("t", 1)])
@@ -70,9 +70,9 @@ def test_elections_are_needed_only_where_no_leader_lives(tmp_path):
             if elect(a, PREFERRED, None) == {"t": [(1, PREFERRED_NOT_AVAILABLE)]}:
                 break
         assert elect(a, PREFERRED, None) == {"t": [(1, PREFERRED_NOT_AVAILABLE)]}
-        assert elect(a, UNCLEAN, [0, 1]) == {
-            "t": [(0, ELECTION_NOT_NEEDED), (1, ELIGIBLE_NOT_AVAILABLE)]
-        }
+        assert elect(a, UNCLEAN, [0, 1]) == {"t": [(0, ELECTION_NOT_NEEDED), (1, 0)]}
+        assert node.cluster().partition("t", 1).state.isr == (1,)
+        assert elect(a, PREFERRED, None) == {"t": []}
 
 
 def test_reassignments_that_the_tree_records_are_listed(tmp_path):
