@@ -68,8 +68,7 @@ class Call(Generic[Context]):
             return True
         who, host = self.principal, self.peer[0]
         if quiet:
-            allowed = self.authorizer.permitted(who, host, resource_type, name)
-            return bool(allowed >> operation & 1)
+            return self.authorizer.may(who, host, operation, resource_type, name)
         return self.authorizer.authorize(who, host, operation, resource_type, name)
 
     def require(
@@ -110,7 +109,7 @@ class Call(Generic[Context]):
         if self.authorizer is None:
             return supported
         who, host = self.principal, self.peer[0]
-        return supported & self.authorizer.permitted(who, host, resource_type, name)
+        return self.authorizer.permitted(who, host, resource_type, name, supported)
 
     def proceed(self) -> Later:
         """Gives the request back to its native handler, which answers it."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.txn_markers import TransactionMarkers
     from barnabas.metadata.cluster_state import ClusterState
     from barnabas.security.logins import Logins
+    from barnabas.security.principal import BuildPrincipal
     from barnabas.server.clock import Clock
     from barnabas.server.replica_manager import ReplicaManager
     from barnabas.storage.checkpoint_writer import CheckpointWriter
@@ -56,6 +57,7 @@ class LoginContext(NamedTuple):
     after: Callable[[int, Callable[[], object]], object]  # calls it in so many ms
     delay_ms: int  # connection.failed.authentication.delay.ms
     failed: Callable[[str, int, str], object]  # host, port and why: for the log
+    build_principal: BuildPrincipal | None  # None: the principal is the user that logged in
 
     def delayed(self, answer: Struct) -> Later:
         """The answer to a login that failed."""

@@ -39,7 +39,7 @@ from barnabas.security.login_counts import (
     SUCCESS,
 )
 from barnabas.security.mechanism import Answer
-from barnabas.security.principal import principal_of
+from barnabas.security.principal import built_principal, principal_of
 from barnabas.security.session import Session
 from barnabas.wire import Struct
 
@@ -106,7 +106,14 @@ def _logged_in(
     context: LoginContext, pending: PendingRequest, session: Session, answer: Answer
 ) -> int:
     """Opens the connection. Returns how long the login lasts, in ms; 0: it does not end."""
-    logins, principal = context.logins(), principal_of(answer.user)
+    logins, (host, port) = context.logins(), pending.peer
+    principal = built_principal(
+        context.build_principal,
+        listener=pending.listener,
+        host=host,
+        mechanism=session.mechanism,
+        user=answer.user,
+    ) or principal_of(answer.user)
     if session.is_again and principal != pending.principal:
         raise LoginFailed(
             "Cannot change principals during re-authentication from"
@@ -122,7 +129,6 @@ def _logged_in(
     else:
         ends_ns = context.clock.monotonic_ns() + min(lifetime_ms, LIFETIME_MS_MAX) * 1_000_000
         pending.set_login(EXPIRING, kept, ends_ns)
-    host, port = pending.peer
     again = "again " if session.is_again else ""
     log.info(
         "%s:%d on %s logged in %sas %.200r", host, port, pending.listener, again, principal.decode()

@@ -3,9 +3,12 @@
     authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
     super.users=User:admin;User:CN=ops,O=Example
     allow.everyone.if.no.acl.found=false
+    principal.builder.class=spiffe
 
-Both of Kafka's authorizers are taken and mean the same here: their rules are alike. A setting that
-would protect nothing stops the start.
+Both of Kafka's authorizers are taken and mean the same here: their rules are alike. Both settings
+of a class may name a plugin instead, whose name has no dot: one with the hook authorize, which
+decides before the rules, or one with the hook build_principal. A setting that would protect nothing
+stops the start.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Mapping
 from barnabas.config.settings import ConfigError
 
 AUTHORIZER, SUPER_USERS = "authorizer.class.name", "super.users"
+BUILDER = "principal.builder.class"
 AUTHORIZERS = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "kafka.security.authorizer.AclAuthorizer",
@@ -23,7 +27,14 @@ AUTHORIZERS = (
 
 def is_fulfilled(name: str, value: str | None) -> bool:
     """Whether this build does what the setting asks for."""
-    return name == SUPER_USERS or (name == AUTHORIZER and value in AUTHORIZERS)
+    if name == AUTHORIZER:
+        return value in AUTHORIZERS or plugin_of(value) is not None
+    return name == SUPER_USERS or (name == BUILDER and plugin_of(value) is not None)
+
+
+def plugin_of(value: object) -> str | None:
+    """The plugin that a setting names in place of a class; None if it names a class or nothing."""
+    return value if isinstance(value, str) and value and "." not in value else None
 
 
 def super_users(values: Mapping[str, str]) -> frozenset[str]:

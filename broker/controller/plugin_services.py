@@ -35,6 +35,7 @@ class PluginServices:
         keep_starts: Callable[[], bool],
         wall_ms: Callable[[], int],
         committed: Callable[[str, int], Mapping[str, int]],
+        rules_changed: Callable[[], object],
     ) -> None:
         self._replicas = replicas
         self._topics = topics
@@ -42,9 +43,13 @@ class PluginServices:
         self._keep_starts = keep_starts
         self._wall_ms = wall_ms
         self._committed = committed
+        self._rules_changed = rules_changed
 
     def now_ms(self) -> int:
         return self._wall_ms()
+
+    def rules_changed(self) -> None:
+        self._rules_changed()
 
     def partition_count(self, topic: str) -> int:
         found = self._cluster().topic(topic)

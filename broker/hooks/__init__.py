@@ -12,6 +12,7 @@ from barnabas.hooks.services import Services
 from barnabas.hooks.specs import hookimpl, hookspec
 from barnabas.hooks.views import (
     ConfigChange,
+    ConnectionView,
     DirectoryView,
     DirtyLog,
     GroupMemberView,
@@ -30,6 +31,7 @@ from barnabas.hooks.views import (
 
 __all__ = [
     "ConfigChange",
+    "ConnectionView",
     "DirectoryView",
     "DirtyLog",
     "EventSender",

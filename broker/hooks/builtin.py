@@ -18,6 +18,7 @@ BUILTIN: dict[str, str] = {
     "json-schema": "barnabas.plugins.json_schema:JsonSchema",
     "dead-letter": "barnabas.plugins.dead_letter:DeadLetter",
     "audit": "barnabas.plugins.audit:Audit",
+    "blocked-principals": "barnabas.plugins.blocked_principals:BlockedPrincipals",
     "delay": "barnabas.plugins.delay:Delay",
     "spark-loader": "barnabas.plugins.spark_loader:SparkLoader",
     "hash": "barnabas.plugins.partitioner_hash:HashPartitioner",

@@ -25,6 +25,7 @@ from barnabas.hooks.options import COMMON, options_of, parse
 from barnabas.hooks.plugin import CannotLoad, Plugin
 from barnabas.hooks.views import (
     ConfigChange,
+    ConnectionView,
     DirectoryView,
     DirtyLog,
     GroupView,
@@ -39,6 +40,7 @@ from barnabas.hooks.views import (
 log = logging.getLogger("barnabas.hooks")
 
 MESSAGE_CHARACTERS_MAX = 1000
+PRINCIPAL_BYTES_MAX = 4096
 
 
 TOO_LATE: Any = object()  # in place of an interceptor's answer
@@ -111,15 +113,21 @@ class Registry:
             raise CannotLoad(problems)
         return made
 
-    def check(self, names: Sequence[str]) -> list[str]:
-        """Returns the problems of a new set of plugins."""
+    def check(
+        self,
+        names: Sequence[str],
+        wrong: Callable[[Iterable[Plugin]], list[str]] = lambda _plugins: [],
+    ) -> list[str]:
+        """Returns the problems of a new set of plugins; `wrong` returns those of plugins that can
+        be loaded."""
         try:
             made = self.made(names)
         except CannotLoad as error:
             return error.problems
+        problems = wrong(made)
         for plugin in made:
             self.calls.close(plugin)
-        return []
+        return problems
 
     def forget_code(self, names: Iterable[str]) -> list[str]:
         """Makes the next `load` import the plugins' modules again. Returns the problems of plugins
@@ -398,6 +406,32 @@ class Registry:
         arguments = {"quota": quota, "user": user, "client_id": client_id}
         return self._first("client_quota", arguments, checked)
 
+    def authorize(self, name: str, arguments: Mapping[str, Any]) -> bool | None:
+        """Returns the decision of the plugin `name` about access; False when it fails or does not
+        run."""
+
+        def checked(answer: Any) -> bool | None:
+            return None if answer is None else _bool(answer)
+
+        answer = self._answer_of(name, "authorize", arguments, checked)
+        return False if answer is FAILED else answer
+
+    def build_principal(self, name: str, connection: ConnectionView) -> str | Reject | None:
+        """Returns the answer of the plugin `name`; Reject when it fails or does not run."""
+        arguments = {"connection": connection}
+        answer = self._answer_of(name, "build_principal", arguments, _principal)
+        if answer is FAILED:
+            return Reject(f"the plugin {name} has made no principal")
+        return answer
+
+    def _answer_of(
+        self, name: str, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], Any]
+    ) -> Any:
+        plugin = self.plugin(name)
+        if plugin is None or hook not in plugin.hooks:
+            return FAILED
+        return self.calls.call(plugin, hook, arguments, check)
+
     def assign_partitions(
         self, assignor: str, group: GroupView
     ) -> Mapping[str, Mapping[bytes, Collection[int]]]:
@@ -449,6 +483,17 @@ def _bool(answer: Any) -> bool:
     if type(answer) is not bool:
         raise BadAnswer(f"it answered {str(answer)[:200]!r}, which is not a bool")
     return answer
+
+
+def _principal(answer: Any) -> str | Reject | None:
+    if answer is None:
+        return None
+    if isinstance(answer, Reject) and isinstance(answer.message, str):
+        return Reject(answer.message[:MESSAGE_CHARACTERS_MAX])
+    kind, colon, name = answer.partition(":") if isinstance(answer, str) else ("", "", "")
+    if not (kind and colon and name) or len(answer.encode()) > PRINCIPAL_BYTES_MAX:
+        raise BadAnswer(f"it answered {str(answer)[:200]!r}, which is no TYPE:NAME")
+    return str(answer)
 
 
 def _reason(answer: Any) -> str | None:

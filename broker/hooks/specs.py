@@ -28,6 +28,7 @@ from barnabas.hooks.client_specs import PROJECT, ClientSpecs, hook, hookspec
 from barnabas.hooks.services import Services
 from barnabas.hooks.views import (
     ConfigChange,
+    ConnectionView,
     DirectoryView,
     DirtyLog,
     GroupMemberView,
@@ -57,8 +58,9 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 class Specs(ClientSpecs):
     """The hooks that a plugin may implement. The broker calls the first three of the plugins that a
-    topic names, in the order of its setting, and the others of every plugin of `plugins`, in that
-    order; the hooks of the clients (client_specs.py) follow."""
+    topic names, in the order of its setting, authorize and build_principal of the plugin that a
+    setting names, and the others of every plugin of `plugins`, in that order; the hooks of the
+    clients (client_specs.py) follow."""
 
     @hook(budget_ms=1000)
     def deletable_segments(self, log: LogView, now_ms: int) -> int:
@@ -215,6 +217,45 @@ class Specs(ClientSpecs):
         math.inf for no limit; None to leave it to the next plugin. The first number counts. When no
         plugin returns one, the quotas of the metadata tree count.
         When it fails: the same as None.
+        """
+        raise NotImplementedError
+
+    @hook(budget_ms=500)
+    def authorize(
+        self, principal: str, host: str, operation: str, resource_type: str, name: str | None
+    ) -> bool | None:
+        """Allows or denies an operation on a resource, or leaves it to the access rules (ACLs).
+
+        When: a client uses a resource, of the plugin that `authorizer.class.name` names, before the
+        rules are read; never for super.users. The request waits. The broker keeps the answers for
+        produce, fetch, commits and steps of transactions, for all connections of a principal and a
+        host, until `services.rules_changed()` takes them back at once, or a rule or a plugin
+        changes. It asks for every other request anew, and again for a client that was denied.
+        `principal`: TYPE:NAME, User:ANONYMOUS without a login. `host`: the client's address.
+        `operation`: Kafka's AclOperation; the plugin is asked for DESCRIBE even when it has allowed
+        READ. `resource_type`: TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, DELEGATION_TOKEN or USER.
+        `name`: kafka-cluster for CLUSTER; None asks whether the principal may do the operation with
+        some resource of the type, as idempotent producers need it for WRITE of TOPIC.
+        Returns: True to allow and False to deny, whatever the rules say; None to leave it to them.
+        The plugin needs isolation=thread.
+        When it fails: the broker denies the operation, with `on.failure=open` too. A plugin that is
+        switched off denies everything.
+        """
+        raise NotImplementedError
+
+    @hook(budget_ms=1000)
+    def build_principal(self, connection: ConnectionView) -> str | Reject | None:
+        """Names the principal of a connection.
+
+        When: a login with SASL has succeeded, again at each re-authentication; or a client of an
+        SSL listener has shown a certificate. Of the plugin that `principal.builder.class` names,
+        before the client's next request. Connections without login or certificate have
+        User:ANONYMOUS and cause no call.
+        `connection`: who the client is by its login or certificate.
+        Returns: TYPE:NAME, as in User:alice; Reject(message) to refuse the connection, after a SASL
+        login with SASL_AUTHENTICATION_FAILED and the message; None for the principal without a
+        plugin: User: and the name of the login, or of ssl.principal.mapping.rules.
+        When it fails: the broker refuses the connection, with `on.failure=open` too.
         """
         raise NotImplementedError
 

@@ -94,6 +94,17 @@ class ConfigChange(NamedTuple):
     configs: Mapping[str, str | None]  # all own settings of a topic; altered ones of a broker
 
 
+class ConnectionView(NamedTuple):
+    """A connection that has logged in with SASL, or has shown a certificate on an SSL listener."""
+
+    listener: str  # the name of its listener
+    host: str  # the client's address
+    mechanism: str  # SASL mechanism; "" on an SSL listener
+    user: str  # the name that the client logged in with; "" on an SSL listener
+    subject: str  # distinguished name of the certificate (RFC 2253); "" with SASL
+    certificate: bytes | None  # the verified certificate, DER; None with SASL
+
+
 class GroupMemberView(NamedTuple):
     """A member of a group, for an assignor."""
 
@@ -295,8 +306,8 @@ def _placed(offsets: list[int], records: Iterable[Record | None]) -> Iterator[Re
 
 
 class Reject(NamedTuple):
-    """An interceptor's answer that rejects the whole batch. The client gets INVALID_RECORD and the
-    message (up to 1,000 characters)."""
+    """The answer of an interceptor that rejects the whole batch, and of build_principal when it
+    refuses a connection. The client gets the message (up to 1,000 characters)."""
 
     message: str
 

@@ -11,14 +11,12 @@ import logging
 import threading
 from collections.abc import Callable
 
-from barnabas.security.acl_codes import OPERATIONS, RESOURCE_TYPES
+from barnabas.security.acl_codes import OPERATION_NAMES, TYPE_NAMES
 
 log = logging.getLogger("barnabas.authorizer")
 
 HOSTS_MAX = 256  # that have a line of their own in a second
 SECOND_NS = 1_000_000_000
-OPERATION_NAMES = {code: name for name, code in OPERATIONS.items()}
-TYPE_NAMES = {code: name for name, code in RESOURCE_TYPES.items()}
 
 
 class AuditLog:

@@ -1,10 +1,11 @@
 """The principals of clients that show a certificate on an SSL listener.
 
-After the handshake, and before the first request is read, the network thread passes the subject of
-the certificate to Python as a job of its own; its connection has the login state CERTIFICATE until
-it has a principal. A subject without a name by ssl.principal.mapping.rules closes the connection,
-as in Kafka (DefaultKafkaPrincipalBuilder). A client without a certificate stays User:ANONYMOUS, and
-on SASL_SSL the principal is that of the login.
+After the handshake, and before the first request is read, the network thread passes the certificate
+to Python as a job of its own; its connection has the login state CERTIFICATE until it has a
+principal. A plugin (principal.builder.class) may make it. A subject without a name by
+ssl.principal.mapping.rules closes the connection, as in Kafka (DefaultKafkaPrincipalBuilder). A
+client without a certificate stays User:ANONYMOUS, and on SASL_SSL the principal is that of the
+login.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from barnabas.config import ConfigError
 from barnabas.config.listeners import Listener
 from barnabas.config.tls import TlsSettings
 from barnabas.security.failures import LoginFailed
-from barnabas.security.principal import principal_of
+from barnabas.security.principal import BuildPrincipal, built_principal, principal_of
 from barnabas.security.principal_rules import InvalidRule, NoRule, PrincipalRules
 from barnabas.tls.subject import BadName, subject_name
 
@@ -27,10 +28,12 @@ RULES = "ssl.principal.mapping.rules"
 
 
 class Certificates:
-    """Which principals the certificates of clients have. `values`: the settings of the broker."""
+    """Which principals the certificates of clients have. `values`: the settings of the broker.
+    `build_principal`: asks the plugin; None without one."""
 
-    def __init__(self, values: Mapping[str, str]) -> None:
+    def __init__(self, values: Mapping[str, str], build_principal: BuildPrincipal | None) -> None:
         self._values = values
+        self._build_principal = build_principal
         self._rules: dict[str, PrincipalRules] = {}
 
     def add(self, listener: Listener) -> None:
@@ -41,11 +44,20 @@ class Certificates:
         except InvalidRule as error:
             raise ConfigError(settings.problem(RULES, f"{error}.")) from None
 
-    def principal(self, listener: str, subject: bytes) -> bytes:
-        """`subject`: DER. Raises LoginFailed."""
+    def principal(self, listener: str, host: str, certificate: bytes) -> bytes:
+        """`certificate`: DER. Raises LoginFailed."""
+        from barnabas.cext.network.tls import TlsError, subject  # loaded by the first SSL listener
+
         try:
-            return principal_of(self._rules[listener].name_of(subject_name(subject)))
-        except (BadName, NoRule) as error:
+            name = subject_name(subject(certificate))
+            return built_principal(
+                self._build_principal,
+                listener=listener,
+                host=host,
+                subject=name,
+                certificate=certificate,
+            ) or principal_of(self._rules[listener].name_of(name))
+        except (BadName, NoRule, TlsError) as error:
             raise LoginFailed(str(error)) from None
 
     def log_in(self, pending: PendingRequest, failed: Callable[[str, int, str], object]) -> None:
@@ -53,7 +65,7 @@ class Certificates:
         why."""
         host, port = pending.peer
         try:
-            principal = self.principal(pending.listener, pending.data)
+            principal = self.principal(pending.listener, host, pending.data)
         except LoginFailed as failure:
             failed(host, port, f"login: {failure.text}")
             pending.close()

@@ -7,6 +7,8 @@ interceptor; until then every method here only tests `_registry`.
     plugins=a,b                      the plugins that run, in their order
     create.topic.policy.class.name   one more plugin, which must have the hook check_new_topic
     alter.config.policy.class.name   one more plugin, which must have the hook check_config_change
+    authorizer.class.name            one more plugin, which must have the hook authorize
+    principal.builder.class          one more plugin, which must have the hook build_principal
     plugin.NAME.key=value            options of a plugin, see hooks/options.py
     plugins.reloads                  each change of this number loads all plugins again
 
@@ -18,15 +20,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from barnabas.cext.memory.threads import NamedThread
 from barnabas.config import DynamicConfig, TopicConfig
+from barnabas.config.access import AUTHORIZER, BUILDER, plugin_of
 from barnabas.config.layers import Layers, value_in_force
 from barnabas.config.settings import BROKER_SETTINGS
-from barnabas.errors import PolicyViolation
+from barnabas.errors import PolicyViolation, SaslAuthenticationFailed
 
 if TYPE_CHECKING:
     from barnabas.cext.fetch.interception import RewriteQueue
@@ -53,6 +56,7 @@ POLICIES = {  # by a setting of Kafka that names one plugin: the hook that this 
     "create.topic.policy.class.name": "check_new_topic",
     "alter.config.policy.class.name": "check_config_change",
 }
+SECURITY = {AUTHORIZER: "authorize", BUILDER: "build_principal"}  # the same, or a class of Kafka
 PLAIN_POLICIES = frozenset({"time", "size"})  # built in: these need no plugin
 EVENTS_MAX = 100_000  # events partition_led and partition_lost that wait for the plugins
 
@@ -132,9 +136,11 @@ class Plugins:
         if _are_ours(frozenset(layers.cluster) | frozenset(layers.broker)):
             for problem in self.registry.load_what_can(names):
                 log.error(
-                    "%s It does not run; the broker rejects records for topics that name it.",
+                    "%s It does not run; the broker rejects records for topics that name it, and"
+                    " what it should authorize.",
                     problem,
                 )
+            self._refuse_misplaced()
             return
         from barnabas.hooks.plugin import CannotLoad
 
@@ -147,13 +153,42 @@ class Plugins:
             reason = self.registry.problem_of(str(name), hook) if name else ""
             if reason:
                 raise UnusablePlugins(f"{setting}: {reason}.")
+        self._refuse_misplaced()
+
+    def _refuse_misplaced(self) -> None:
+        if problems := self._misplaced(self.registry.plugins()):
+            raise UnusablePlugins(" ".join(problems))
+
+    def _misplaced(self, plugins: Iterable[Plugin]) -> list[str]:
+        """Returns what is wrong with hooks that protect the broker: one that no setting names would
+        protect nothing."""
+        problems = []
+        for plugin in plugins:
+            for setting, hook in SECURITY.items():
+                is_named = plugin_of(self._config[setting]) == plugin.name
+                if is_named and hook not in plugin.hooks:
+                    problems.append(f"{setting}: the plugin {plugin.name} lacks the hook {hook}.")
+                if hook in plugin.hooks and not is_named:
+                    problems.append(
+                        f"plugins: {plugin.name} implements {hook}, and would not be asked. Set"
+                        f" {setting}={plugin.name}, or do not load it."
+                    )
+            if "authorize" in plugin.hooks and plugin.is_isolated:
+                problems.append(
+                    f"plugin.{plugin.name}.isolation: a plugin with the hook authorize runs in the"
+                    " broker (isolation=thread), so that it can take back what it has allowed."
+                )
+        return problems
 
     def _names(self, plugins: Sequence[str] | None = None) -> tuple[str, ...]:
         """Returns the names of all plugins in their order: those of the setting `plugins` (or of
-        the argument, which replaces it), then the policies."""
+        the argument, which replaces it), then those that other settings name."""
         named = self._config.names(NAMES) if plugins is None else plugins
-        policies = (self._config[setting] for setting in POLICIES)
-        return tuple(dict.fromkeys([*named, *(str(name) for name in policies if name)]))
+        others = [
+            *(self._config[setting] for setting in POLICIES),
+            *(plugin_of(self._config[setting]) for setting in SECURITY),
+        ]
+        return tuple(dict.fromkeys([*named, *(str(name) for name in others if name)]))
 
     def attach(
         self, topic_config: Callable[[str], TopicConfig], fetches: RewriteQueue, node_id: int
@@ -225,7 +260,7 @@ class Plugins:
         wanted = self._names(wanted)
         tried = Registry(lambda: {name: text for name, text in given.items()})
         problems = tried.forget_code(wanted) if RELOADS in names else []
-        problems = problems or tried.check(wanted)
+        problems = problems or tried.check(wanted, self._misplaced)
         tried.close()
         return problems
 
@@ -345,6 +380,38 @@ class Plugins:
         if self._registry is None or not self._registry.implements("client_quota"):
             return None
         return self._registry.client_quota(quota, user, client_id)
+
+    def authorize(
+        self, principal: str, host: str, operation: str, resource_type: str, name: str | None
+    ) -> bool | None:
+        """Asks the plugin of authorizer.class.name; False when it fails."""
+        arguments = {
+            "principal": principal,
+            "host": host,
+            "operation": operation,
+            "resource_type": resource_type,
+            "name": name,
+        }
+        return self.registry.authorize(plugin_of(self._config[AUTHORIZER]) or "", arguments)
+
+    def build_principal(
+        self,
+        listener: str,
+        host: str,
+        mechanism: str = "",
+        user: str = "",
+        subject: str = "",
+        certificate: bytes | None = None,
+    ) -> str | None:
+        """Asks the plugin of principal.builder.class: TYPE:NAME, or None. Raises
+        SaslAuthenticationFailed when it refuses the connection or fails."""
+        from barnabas.hooks.views import ConnectionView, Reject
+
+        view = ConnectionView(listener, host, mechanism, user, subject, certificate)
+        found = self.registry.build_principal(plugin_of(self._config[BUILDER]) or "", view)
+        if isinstance(found, Reject):
+            raise SaslAuthenticationFailed(found.message)
+        return found
 
     def check_topic(
         self, name: str, partition_count: int, replication_factor: int, configs: Mapping[str, str]

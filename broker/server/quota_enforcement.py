@@ -233,8 +233,8 @@ class QuotaEnforcement:
 
 
 def _client_of(pending: PendingRequest) -> tuple[str, str]:
-    """The user's name and the client id of a request."""
-    user = pending.principal.decode().removeprefix("User:") or ANONYMOUS
+    """The name of the principal, without its type, and the client id of a request."""
+    user = pending.principal.decode().partition(":")[2] or ANONYMOUS
     return user, pending.client_id or ""
 
 

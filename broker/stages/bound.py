@@ -15,6 +15,7 @@ from barnabas.cext.network.reactor import LIMITS, Reactor
 from barnabas.cext.network.response_cache import ResponseCache
 from barnabas.cext.produce.produce import ProduceHandler
 from barnabas.config import BrokerConfig, ConfigError
+from barnabas.config.access import AUTHORIZER, BUILDER, plugin_of
 from barnabas.config.layers import Layers
 from barnabas.config.listeners import Listener
 from barnabas.config.tls import PROTOCOLS
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from barnabas.security.certificates import Certificates
     from barnabas.security.decisions import Decisions
     from barnabas.security.logins import Logins
+    from barnabas.security.principal import BuildPrincipal
     from barnabas.tls.listener_tls import ListenersTls
 
 FILES_LOOK_MS = 1000
@@ -87,7 +89,7 @@ def bind_listeners(before: Loaded) -> Bound:
     dynamic.on_change.append(settings.changed)
     start.clock.on_move.append(reactor.look_at_timers)
     start.undo.callback(start.clock.on_move.clear)
-    tls, certificates = _tls(before), _certificates(config)
+    tls, certificates = _tls(before), _certificates(before)
     asked = dynamic.listeners
     bind = partial(_bind, reactor, config, partial(_login_problems, logins, certificates), tls)
     listeners.bound = tuple(
@@ -151,7 +153,11 @@ def _decisions(loaded: Loaded, reactor: Reactor) -> Decisions | None:
         return None
     from barnabas.security.decisions import Decisions  # few brokers need it
 
-    made = Decisions(authorizer.authorize, loaded.before.before.system.monotonic_ns)
+    start, plugins = loaded.before.before, loaded.plugins
+    if plugin_of(start.config.text(AUTHORIZER)):
+        authorizer.ask_first(plugins.authorize)
+        plugins.on_reload.append(authorizer.rules_changed)
+    made = Decisions(authorizer.authorize, start.system.monotonic_ns)
     authorizer.on_change.append(made.rules_changed)
     reactor.set_permissions(made.table)
     return made
@@ -221,14 +227,20 @@ def _tls(loaded: Loaded) -> Callable[[], ListenersTls]:
     return made
 
 
-def _certificates(config: BrokerConfig) -> Callable[[], Certificates]:
+def _certificates(loaded: Loaded) -> Callable[[], Certificates]:
     @cache
     def made() -> Certificates:
         from barnabas.security.certificates import Certificates  # seldom needed
 
-        return Certificates(config.values)
+        return Certificates(loaded.before.before.config.values, build_principal(loaded))
 
     return made
+
+
+def build_principal(loaded: Loaded) -> BuildPrincipal | None:
+    """How principals are made by a plugin; None: principal.builder.class names none."""
+    builder = loaded.before.before.config.text(BUILDER)
+    return loaded.plugins.build_principal if plugin_of(builder) else None
 
 
 def _login_problems(

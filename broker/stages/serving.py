@@ -31,7 +31,7 @@ from barnabas.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.server.decode_pool import decode_threads
 from barnabas.server.request_handlers import ANSWERED_LATER, Answer, RequestHandlers
-from barnabas.stages.bound import Bound
+from barnabas.stages.bound import Bound, build_principal
 from barnabas.stages.loaded import Loaded
 from barnabas.stages.opened import Opened
 from barnabas.telemetry.network_events import BadRequests
@@ -248,6 +248,7 @@ def _request_handlers(
         coordinators.timers.after,
         start.config.integer(FAILED_DELAY),
         bad_requests.add,
+        build_principal(node.before),
     )
     api_versions = advertised_versions(node.apis)
     made = _contexts(node, administration, elections, coordinators, api_versions, login, quotas)
@@ -374,7 +375,7 @@ def _plugin_services(
 ) -> Services:
     from barnabas.controller.plugin_services import PluginServices
 
-    reader = loaded.before.reader
+    reader, authorizer = loaded.before.reader, loaded.before.authorizer
     return PluginServices(
         loaded.replicas,
         administration.topics,
@@ -382,6 +383,7 @@ def _plugin_services(
         loaded.checkpoints.write_log_starts,
         loaded.before.before.system.wall_ms,
         coordinators.groups.committed_of_partition,
+        lambda: None if authorizer is None else authorizer.rules_changed(),
     )
 
 

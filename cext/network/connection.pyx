@@ -75,7 +75,7 @@ cdef enum:
     WRITE_TXN_MARKERS = 27
     SASL_AUTHENTICATE = 36
     RAW_TOKEN_VERSION = -1          # of SaslAuthenticate: a token without a header
-    CERTIFICATE_KEY = -1            # of a job that is no request: the subject of a certificate
+    CERTIFICATE_KEY = -1            # of a job that is no request: a client's certificate
     RETRY_NS = 1000000
     _FILE_ERROR = -100000           # beyond every errno
     NS_PER_MS = 1000000
@@ -498,25 +498,25 @@ cdef void _end_handshake(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef void _look_at_certificate(NetThread* t, Connection* c) noexcept nogil:
-    """Passes the subject of the client's certificate to Python, which names the principal before the
-    first request is read."""
-    cdef Buffer subject
+    """Passes the client's certificate to Python, which names the principal before the first request
+    is read."""
+    cdef Buffer certificate
     cdef Request* q = &c.request
-    buffer_init(&subject)
-    if not c.transport.peer_subject(c.tls, &subject):
+    buffer_init(&certificate)
+    if not c.transport.peer_certificate(c.tls, &certificate):
         conn_close(t, c, WHY_TLS, 0)
-    elif subject.size:
+    elif certificate.size:
         c.login = LOGIN_CERTIFICATE
         if queue_is_full(t.network):
             paused_add(t, c, 0, False)      # conn_unpause looks again
         else:
-            q.data = subject.data
-            q.size_bytes = q.body_at = subject.size
+            q.data = certificate.data
+            q.size_bytes = q.body_at = certificate.size
             q.api_key = CERTIFICATE_KEY
             q.api_version = 0
             q.received_ns = t.now_ns
             _outcome(t, c, NULL, HANDLER_PYTHON)
-    buffer_free(&subject)
+    buffer_free(&certificate)
 
 
 cdef void _leave_transport(NetThread* t, Connection* c) noexcept nogil:

@@ -6,7 +6,7 @@ EXPIRING: int  # every request is, until the login ends; then SaslHandshake alon
 NEEDED: int  # ApiVersions and SaslHandshake are
 TOKENS: int  # SaslAuthenticate is
 RAW_TOKENS: int  # each frame is a token: SaslAuthenticate version -1, `data` is the token
-CERTIFICATE: int  # no request: `data` is the subject of the client's certificate, in DER
+CERTIFICATE: int  # no request: `data` is the client's certificate, in DER
 FAILED: int  # the connection closes when the answer is sent
 
 Readable = Any  # anything with the buffer protocol

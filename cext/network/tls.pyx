@@ -88,6 +88,7 @@ cdef extern from "<openssl/x509v3.h>" nogil:
     long X509_V_OK
     int NID_subject_alt_name
     X509* d2i_X509(X509**, const unsigned char**, long)
+    int i2d_X509(X509*, unsigned char**)
     void X509_free(X509*)
     int X509_STORE_add_cert(X509_STORE*, X509*)
     int X509_STORE_set_flags(X509_STORE*, unsigned long)
@@ -388,20 +389,18 @@ cdef int64_t tls_record_bytes_min(void* session, int64_t plain_bytes) noexcept n
     return plain_bytes + RECORD_OVERHEAD_MIN
 
 
-cdef bint tls_peer_subject(void* session, Buffer* into) noexcept nogil:
+cdef bint tls_peer_certificate(void* session, Buffer* into) noexcept nogil:
     cdef Session* s = <Session*>session
     cdef X509* certificate = SSL_get_peer_certificate(s.ssl)
-    cdef X509_NAME* name
     cdef uint8_t* at = NULL
     cdef int size_bytes
     if certificate == NULL:
         return True
-    name = X509_get_subject_name(certificate)
-    size_bytes = i2d_X509_NAME(name, NULL)
+    size_bytes = i2d_X509(certificate, NULL)
     if size_bytes > 0 and SSL_get_verify_result(s.ssl) == X509_V_OK:
         at = buffer_reserve(into, size_bytes)
         if at != NULL:
-            i2d_X509_NAME(name, &at)
+            i2d_X509(certificate, &at)
     X509_free(certificate)
     ERR_clear_error()
     return at != NULL
@@ -426,7 +425,7 @@ CALLS.send = tls_send
 CALLS.waits_for = tls_waits_for
 CALLS.reason = tls_reason
 CALLS.record_bytes_min = tls_record_bytes_min
-CALLS.peer_subject = tls_peer_subject
+CALLS.peer_certificate = tls_peer_certificate
 CALLS.close = tls_close
 
 

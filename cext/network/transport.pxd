@@ -34,9 +34,9 @@ cdef struct TransportCalls:
     int64_t (*reason)(void* session) noexcept nogil
     # The fewest bytes of the socket that can hold `plain_bytes` of a request.
     int64_t (*record_bytes_min)(void* session, int64_t plain_bytes) noexcept nogil
-    # Appends the subject of the peer's certificate as DER; nothing if it showed none. False: there is
-    # no memory, or the certificate was not verified.
-    bint (*peer_subject)(void* session, Buffer* into) noexcept nogil
+    # Appends the peer's certificate as DER; nothing if it showed none. False: there is no memory, or
+    # the certificate was not verified.
+    bint (*peer_certificate)(void* session, Buffer* into) noexcept nogil
     # Ends the session before its socket is closed.
     void (*close)(void* session) noexcept nogil
 

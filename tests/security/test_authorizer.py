@@ -57,11 +57,11 @@ def test_a_super_user_without_a_type_is_refused(users):
 
 def test_resources_without_rules(authorizer_of):
     authorizer = authorizer_of(everyone=True)
-    assert authorizer.permitted("User:bob", HOST, TOPIC, "t") == EVERY_OPERATION
+    assert authorizer.permitted("User:bob", HOST, TOPIC, "t", EVERY_OPERATION) == EVERY_OPERATION
     assert authorizer.authorize("User:bob", HOST, IDEMPOTENT_WRITE, 4)
     authorizer.store.change({T: [READS]}, {})
-    assert authorizer.permitted("User:bob", HOST, TOPIC, "t") == 0
-    assert authorizer.permitted("User:bob", HOST, TOPIC, "u") == EVERY_OPERATION
+    assert authorizer.permitted("User:bob", HOST, TOPIC, "t", EVERY_OPERATION) == 0
+    assert authorizer.permitted("User:bob", HOST, TOPIC, "u", EVERY_OPERATION) == EVERY_OPERATION
 
 
 def test_a_change_is_in_force_when_listeners_hear_of_it(authorizer_of):
