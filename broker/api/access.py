@@ -2,7 +2,7 @@
 
 A handler's module has `ACCESS`, one Access for all its versions, which guard.py applies before the
 handler runs. What does not fit asks `call.may` or `call.require` in the handler, and says so in
-`elsewhere`; native handlers ask for themselves.
+`elsewhere`. A native handler asks for itself; `native` says for what, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class Rows(NamedTuple):
 class Access(NamedTuple):
     whole: tuple[Whole, ...] = ()
     rows: Rows | None = None
+    native: tuple[tuple[int, int], ...] = ()  # operations and types of resources
     elsewhere: str = ""  # where else it is asked, or why nothing has to be asked
 
 

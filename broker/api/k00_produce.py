@@ -9,8 +9,9 @@ flexible; v10 current leader; v12 nothing on the wire (transactions' second vers
 """
 
 from barnabas.api.access import Access
+from barnabas.security.acl_codes import TOPIC, TRANSACTIONAL_ID, WRITE
 
 KEY = 0
 VERSIONS = (3, 13)
-ACCESS = Access(elsewhere="native: WRITE of the transactional id, and of each topic")
+ACCESS = Access(native=((WRITE, TRANSACTIONAL_ID), (WRITE, TOPIC)))
 ADVERTISED_MIN = 0

@@ -7,7 +7,9 @@ replica state; v16 node endpoints; v17 directory id; v18 high watermark of follo
 """
 
 from barnabas.api.access import Access
+from barnabas.security.acl_codes import CLUSTER, CLUSTER_ACTION, READ, TOPIC
 
 KEY = 1
 VERSIONS = (4, 18)
-ACCESS = Access(elsewhere="native: READ of each topic; CLUSTER_ACTION of a follower")
+# A client that sends a replica id needs the second in place of the first.
+ACCESS = Access(native=((READ, TOPIC), (CLUSTER_ACTION, CLUSTER)))

@@ -21,7 +21,7 @@ from barnabas.wire import Struct
 KEY = 8
 VERSIONS = (0, 10)
 CONTEXT = GroupContext
-ACCESS = Access(elsewhere="native and _to_the_tree: READ of the group, and of each topic")
+ACCESS = Access(native=((READ, GROUP), (READ, TOPIC)), elsewhere="_to_the_tree: the same")
 
 
 def handle(request: Struct, call: Call[GroupContext]) -> Struct | Later:

@@ -35,7 +35,10 @@ from barnabas.wire import Struct
 KEY = 24
 VERSIONS = (0, 5)
 CONTEXT = TransactionContext
-ACCESS = Access(elsewhere="native, _one: WRITE of id and topics; CLUSTER_ACTION of brokers")
+ACCESS = Access(
+    native=((WRITE, TRANSACTIONAL_ID), (WRITE, TOPIC)),
+    elsewhere="_one: the same; handle: CLUSTER_ACTION of brokers",
+)
 FENCED_FROM = 2
 SEVERAL_FROM = 4
 

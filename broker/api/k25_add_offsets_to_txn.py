@@ -20,7 +20,7 @@ VERSIONS = (0, 4)
 CONTEXT = TransactionContext
 ACCESS = Access(
     (Whole(WRITE, TRANSACTIONAL_ID, "transactionalId"), Whole(READ, GROUP, "groupId")),
-    elsewhere="native too",
+    native=((WRITE, TRANSACTIONAL_ID), (READ, GROUP)),
 )
 FENCED_FROM = 2
 

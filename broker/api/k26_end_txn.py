@@ -10,7 +10,8 @@ v2 PRODUCER_FENCED is known; v3 flexible; v4 TRANSACTION_ABORTABLE; v5 each end 
 """
 
 from barnabas.api.access import Access
+from barnabas.security.acl_codes import TRANSACTIONAL_ID, WRITE
 
 KEY = 26
 VERSIONS = (0, 5)
-ACCESS = Access(elsewhere="native: WRITE of the transactional id")
+ACCESS = Access(native=((WRITE, TRANSACTIONAL_ID),))

@@ -15,12 +15,13 @@ from barnabas.api.by_partition import with_code
 from barnabas.api.call import Call
 from barnabas.api.contexts import TransactionContext
 from barnabas.api.later import Later
+from barnabas.security.acl_codes import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from barnabas.wire import Struct
 
 KEY = 28
 VERSIONS = (0, 6)
 CONTEXT = TransactionContext
-ACCESS = Access(elsewhere="native: WRITE of the transactional id, READ of the group and each topic")
+ACCESS = Access(native=((WRITE, TRANSACTIONAL_ID), (READ, GROUP), (READ, TOPIC)))
 
 
 def handle(request: Struct, call: Call[TransactionContext]) -> Later:

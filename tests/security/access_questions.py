@@ -14,6 +14,7 @@ from typing import Any
 
 from compat.answers.asking import fitted
 from compat.support import Wire
+from oracle.produce import batch
 
 from barnabas.cext.record.records import Record
 from barnabas.security import acl_codes
@@ -31,6 +32,8 @@ NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 UNKNOWN_ID = "AAECAwQFBgcICQoLDA0ODw"
 MEMBER = "AAECAwQFBgcICQoLDA0ODg"
 BATCH = base64.b64encode(encode_batch([Record(b"value")])).decode()
+TRANSACTIONAL = batch(1, producer_id=1, producer_epoch=0, base_sequence=0, attributes=0x10)
+IN_TRANSACTION = base64.b64encode(TRANSACTIONAL).decode()
 
 NAMES = {
     "TOPIC": (TOPIC, GHOST),
@@ -45,6 +48,7 @@ _SINGLE = {
     " IDEMPOTENT_WRITE",
     "TRANSACTIONAL_ID": "WRITE DESCRIBE",
 }
+OLD_CONTROLLER = (4, 5, 6)
 # Each single right, and some that are needed together: "READ GROUP + READ TOPIC".
 RIGHTS = (
     "nothing",
@@ -115,6 +119,10 @@ def questions(key: int, version: int, topic_id: str) -> Iterator[tuple[str, dict
         data = [{"index": 7, "records": BATCH}]
         rows = [{"name": n, "topicId": i, "partitionData": data} for n, i in both]
         yield "two topics", {"acks": 1, "timeoutMs": 5000, "topicData": rows}
+        data = [{"index": 7, "records": IN_TRANSACTION}]
+        rows = [{"name": TOPIC, "topicId": topic_id, "partitionData": data}]
+        fields = {"acks": -1, "timeoutMs": 5000, "topicData": rows, "transactionalId": TXN_ID}
+        yield "transactional", fields
     elif key == 1:
         part = {"partition": 7, "fetchOffset": 0, "partitionMaxBytes": 1, "currentLeaderEpoch": -1}
         rows = [{"topic": n, "topicId": i, "partitions": [part]} for n, i in both]
@@ -122,6 +130,14 @@ def questions(key: int, version: int, topic_id: str) -> Iterator[tuple[str, dict
         yield "a consumer", fields | {"replicaId": -1}
         state = {"replicaId": 7, "replicaEpoch": 1}
         yield "a follower", fields | {"replicaId": 7, "replicaState": state}
+        part = part | {"partition": 0, "partitionMaxBytes": 1 << 20}
+        rows = [{"topic": n, "topicId": i, "partitions": [part]} for n, i in both]
+        state = {"replicaId": 1, "replicaEpoch": -1}
+        yield "the leader", fields | {"topics": rows, "replicaId": 1, "replicaState": state}
+    elif key in OLD_CONTROLLER:
+        yield "an old controller", {"controllerId": 99, "controllerEpoch": 0, "brokerEpoch": 99}
+    elif key in (7, 56, 67):
+        yield "an unknown broker", {"brokerId": 99, "brokerEpoch": 99}
     elif key == 8:
         part = {"partitionIndex": 7, "committedOffset": 1, "committedMetadata": ""}
         rows = [{"name": n, "topicId": i, "partitions": [part]} for n, i in both]
@@ -131,6 +147,12 @@ def questions(key: int, version: int, topic_id: str) -> Iterator[tuple[str, dict
         old = {f"v3AndBelow{name[0].upper()}{name[1:]}": producer[name] for name in producer}
         fields = old | {"v3AndBelowTopics": _INDEXES, "transactions": [one | {"topics": _INDEXES}]}
         yield "two topics", fields
+        one_topic = [{"name": TOPIC, "partitions": [0]}]
+        fields = old | {
+            "v3AndBelowTopics": one_topic,
+            "transactions": [one | {"topics": one_topic}],
+        }
+        yield "one topic", fields
     elif key == 25:
         yield "a group", producer | {"groupId": GROUP}
     elif key == 26:
@@ -140,7 +162,9 @@ def questions(key: int, version: int, topic_id: str) -> Iterator[tuple[str, dict
         rows = [{"name": n, "topicId": i, "partitions": [part]} for n, i in both]
         yield "two topics", producer | {"groupId": GROUP, "topics": rows}
     elif key == 2:
-        yield "two topics", {"replicaId": -1, "topics": _topics(partitionIndex=0, timestamp=-1)}
+        rows = _topics(partitionIndex=0, timestamp=-1)
+        yield "two topics", {"replicaId": -1, "topics": rows}
+        yield "the leader", {"replicaId": 1, "topics": rows}
     elif key == 3:
         named = [{"name": name, "topicId": NO_ID} for name in (TOPIC, GHOST)]
         yield "two topics", {"topics": named, "allowAutoTopicCreation": False}
@@ -188,6 +212,7 @@ def questions(key: int, version: int, topic_id: str) -> Iterator[tuple[str, dict
     elif key == 23:
         fields = {"partition": 0, "leaderEpoch": 0, "currentLeaderEpoch": -1}
         yield "two topics", {"replicaId": -1, "topics": _named("topic", **fields)}
+        yield "the leader", {"replicaId": 1, "topics": _named("topic", **fields)}
     elif key == 27:
         marker = {"producerId": 1, "producerEpoch": 0, "transactionResult": False}
         marker |= {"coordinatorEpoch": 0, "topics": [{"name": GHOST, "partitionIndexes": [7]}]}

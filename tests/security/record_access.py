@@ -1,6 +1,10 @@
 """Writes what Kafka's StandardAuthorizer answers into kafka_access.tsv beside this file.
 
-    python tests/security/record_access.py      starts Kafka 4.3.1 (one or two minutes)
+    python tests/security/record_access.py              starts Kafka 4.3.1 (one or two minutes)
+    python tests/security/record_access.py zookeeper    starts Kafka 3.9.2 on ZooKeeper
+
+The second writes kafka_access_zookeeper.tsv: what its AclAuthorizer answers to the requests that
+brokers of that line send each other (BETWEEN_BROKERS), which Kafka 4 lacks.
 
 User:ANONYMOUS asks on a plain listener, with one right after another. A line is one distinct
 answer: API key, case, versions ("0-2,10"), the answer (access_questions.py), and the rights with
@@ -11,6 +15,7 @@ import base64
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -27,7 +32,19 @@ from barnabas.api.table import LATE, MODULES, UNANNOUNCED  # noqa: E402
 from barnabas.wire import request, response  # noqa: E402
 from barnabas.wire.json_form import to_json  # noqa: E402
 
-FILE = HERE / "kafka_access.tsv"
+FILE, ZOOKEEPER_FILE = HERE / "kafka_access.tsv", HERE / "kafka_access_zookeeper.tsv"
+ZOOKEEPER_KAFKA = "3.9.2"
+# LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition and
+# AllocateProducerIds; and the requests of followers.
+BETWEEN_BROKERS = (4, 5, 6, 7, 27, 56, 67)
+OF_FOLLOWERS = (1, 2, 23)
+BROKER_RIGHTS = (
+    "nothing",
+    "READ TOPIC",
+    "DESCRIBE TOPIC",
+    "ALTER CLUSTER",
+    "CLUSTER_ACTION CLUSTER",
+)
 PASSWORD = "a secret of the test"
 JAAS = f'{PLAIN_MODULE} required username="admin" password="{PASSWORD}" user_admin="{PASSWORD}";'
 EVERYTHING = {
@@ -42,9 +59,9 @@ EVERYTHING = {
 Asked = dict[tuple[int, str, int, str], str]  # key, case, version, right -> answer
 
 
-def recorded() -> Asked:
+def recorded(file: Path = FILE) -> Asked:
     found: Asked = {}
-    for line in FILE.read_text().splitlines():
+    for line in file.read_text().splitlines():
         key, case, versions, answer, rights = line.split("\t")
         for version in versions_of(versions):
             for right in rights.split(","):
@@ -56,21 +73,28 @@ def served_keys() -> list[int]:
     return sorted({module.KEY for module in MODULES} | set(LATE) - UNANNOUNCED)
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        made = _kafka(Path(folder))
+        made = _kafka_on_zookeeper(Path(folder)) if arguments else _kafka(Path(folder))
         made.start()
         try:
-            asked = _asked(made.address, made.admin)
+            if arguments:
+                keys = sorted(BETWEEN_BROKERS + OF_FOLLOWERS)
+                _write(ZOOKEEPER_FILE, _asked(made.address, made.admin, BROKER_RIGHTS, keys))
+            else:
+                _write(FILE, _asked(made.address, made.admin, RIGHTS, served_keys()))
         finally:
             made.stop()
+
+
+def _write(file: Path, asked: Asked) -> None:
     lines: dict[tuple[int, str, str, str], list[int]] = {}
     by_answer: dict[tuple[int, str, int, str], list[str]] = {}
     for (key, case, version, right), answer in asked.items():
         by_answer.setdefault((key, case, version, answer), []).append(right)
     for (key, case, version, answer), rights in by_answer.items():
         lines.setdefault((key, case, answer, ",".join(rights)), []).append(version)
-    FILE.write_text(
+    file.write_text(
         "".join(
             f"{key}\t{case}\t{versions_text(versions)}\t{answer}\t{rights}\n"
             for (key, case, answer, rights), versions in sorted(lines.items())
@@ -79,23 +103,37 @@ def main() -> None:
 
 
 def _kafka(folder: Path) -> rival.Rival:
-    made = rival.Rival(KAFKA, folder / "kafka")
+    made = _ruled(rival.Rival(KAFKA, folder / "kafka"))
+    made.settings |= {
+        "listeners": f"{made.settings['listeners']},CONTROLLER://127.0.0.1:{made.side_port}",
+        "listener.security.protocol.map": (
+            "PLAINTEXT:PLAINTEXT,ADMIN:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"
+        ),
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.controller.plain.sasl.jaas.config": JAAS,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    }
+    return made
+
+
+def _kafka_on_zookeeper(folder: Path) -> rival.Rival:
+    made = _ruled(rival.Rival(ZOOKEEPER_KAFKA, folder / "kafka", "zookeeper"))
+    made.settings["authorizer.class.name"] = "kafka.security.authorizer.AclAuthorizer"
+    return made
+
+
+def _ruled(made: rival.Rival) -> rival.Rival:
     (port,) = rival.free_ports(1)
     made.admin = f"127.0.0.1:{port}"
     own = f"PLAINTEXT://{made.address},ADMIN://{made.admin}"
     made.settings |= {
-        "listeners": f"{own},CONTROLLER://127.0.0.1:{made.side_port}",
+        "listeners": own,
         "advertised.listeners": own,
-        "listener.security.protocol.map": (
-            "PLAINTEXT:PLAINTEXT,ADMIN:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"
-        ),
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,ADMIN:SASL_PLAINTEXT",
         "inter.broker.listener.name": "ADMIN",
         "sasl.enabled.mechanisms": "PLAIN",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "sasl.mechanism.controller.protocol": "PLAIN",
         "listener.name.admin.plain.sasl.jaas.config": JAAS,
-        "listener.name.controller.plain.sasl.jaas.config": JAAS,
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:admin",
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": "1",
@@ -123,7 +161,7 @@ class _Admin(Wire):
             assert time.monotonic() < deadline
 
 
-def _asked(address: str, admin_address: str) -> Asked:
+def _asked(address: str, admin_address: str, rights: Iterable[str], keys: list[int]) -> Asked:
     found: Asked = {}
     with _Admin(admin_address) as admin:
         topic = {"name": TOPIC, "numPartitions": 1, "replicationFactor": 1}
@@ -133,7 +171,7 @@ def _asked(address: str, admin_address: str) -> Asked:
         with Wire(address) as wire:
             listed = wire.call(18, 0, request(18).cls()).apiKeys
         served = {row.apiKey: (row.minVersion, row.maxVersion) for row in listed}
-        for right in RIGHTS:
+        for right in rights:
             rules = [
                 {
                     "resourceType": kind,
@@ -148,7 +186,7 @@ def _asked(address: str, admin_address: str) -> Asked:
             ]
             assert not any(row.errorCode for row in admin.ask(30, 2, creations=rules).results)
             admin.wait_for_rules(len(rules))
-            for key in served_keys():
+            for key in keys:
                 low, high = served.get(key, (0, -1))
                 for version in range(max(low, request(key).version_min), high + 1):
                     for case, fields in questions(key, version, topic_id):
@@ -162,4 +200,4 @@ def _asked(address: str, admin_address: str) -> Asked:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,0 +1,99 @@
+"""Requests that brokers send each other need CLUSTER_ACTION, and no client counts as a replica.
+
+The answers are those of Apache Kafka 3.9.2 on ZooKeeper, the last line with all of these requests
+(kafka_access_zookeeper.tsv). A request that this broker does not serve closes the connection,
+whatever the rights.
+"""
+
+import pytest
+from compat.support import Wire
+from oracle.produce import batch
+from security.access_questions import CLOSED, TOPIC, ask, questions, rights_of
+from security.record_access import (
+    BETWEEN_BROKERS,
+    BROKER_RIGHTS,
+    OF_FOLLOWERS,
+    ZOOKEEPER_FILE,
+    recorded,
+)
+from security.ruled_broker import ruled_broker
+from security.test_access_of_apis import TABLE
+from security.test_native_rights import fetch_body, produce
+
+from barnabas.api.table import advertised_versions
+from barnabas.controller.topics import NewTopic
+from barnabas.security.acl_codes import CLUSTER, CLUSTER_ACTION, CLUSTER_NAME, READ, WRITE
+from barnabas.security.acl_codes import TOPIC as TOPIC_TYPE
+from barnabas.wire.uuids import uuid_bytes
+
+NOT_A_FOLLOWER, NO_RIGHT = 6, 29
+
+
+@pytest.fixture(scope="module")
+def ruled(tmp_path_factory):
+    with ruled_broker(tmp_path_factory.mktemp("ruled"), **{"broker.id": "1"}) as made:
+        made.broker.node.serving.administration.topics.create(NewTopic(TOPIC, 1, 1), False)
+        with made.rights([(WRITE, TOPIC_TYPE, TOPIC)]), Wire(made.address) as wire:
+            assert produce(wire, [(TOPIC, 0, batch(3))]) == {(TOPIC, 0): 0}
+        yield made
+
+
+@pytest.fixture(scope="module")
+def topic_id(ruled):
+    return ruled.broker.node.cluster().topic(TOPIC).topic_id
+
+
+@pytest.mark.parametrize("right", BROKER_RIGHTS)
+def test_answers_are_those_of_kafka_on_zookeeper(ruled, topic_id, right):
+    kafka = recorded(ZOOKEEPER_FILE)
+    asked = set()
+    with ruled.rights(rights_of(right)):
+        for (key, case, version, given), wanted in kafka.items():
+            if given != right:
+                continue
+            [fields] = [f for name, f in questions(key, version, topic_id) if name == case]
+            if key not in TABLE or not TABLE[key].serves(version):
+                wanted = CLOSED
+            with Wire(ruled.address) as wire:
+                assert ask(wire, key, version, fields) == wanted, (key, case, version)
+            asked.add(key)
+    assert asked == set(BETWEEN_BROKERS + OF_FOLLOWERS)
+
+
+def test_a_served_request_of_brokers_is_refused_without_their_right():
+    """So that one that will be served has its row in this comparison."""
+    kafka = recorded(ZOOKEEPER_FILE)
+    for key in BETWEEN_BROKERS:
+        refused = {
+            right
+            for (known, _case, _version, right), answer in kafka.items()
+            if known == key and answer == "31"
+        }
+        permitted = {"CLUSTER_ACTION CLUSTER"} | ({"ALTER CLUSTER"} if key == 27 else set())
+        assert refused == set(BROKER_RIGHTS) - permitted
+    announced = {key for key, _, _ in advertised_versions(TABLE)}
+    assert announced & set(BETWEEN_BROKERS) == set(TABLE) & set(BETWEEN_BROKERS)
+
+
+def rows_of(wire, version, topic, replica_id):
+    answer = wire.call(1, version, fetch_body(version, [(topic, 0)], replica_id=replica_id))
+    [part] = [part for row in answer.responses for part in row.partitions]
+    return part.errorCode, part.highWatermark, part.logStartOffset, len(part.records or b"")
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_a_consumer_with_a_replica_id_learns_and_changes_nothing(ruled, topic_id, version):
+    """CVE-2018-1288: with the right to read it sends the id of the leader, or of another broker."""
+    topic = uuid_bytes(topic_id) if version >= 13 else TOPIC
+    partition = ruled.broker.node.loaded.table.partition(TOPIC, 0)
+    before = partition.high_watermark, partition.leader_epoch
+    for replica_id in (0, 1, 7, 2**31 - 1):
+        with Wire(ruled.address) as wire:
+            with ruled.rights([(READ, TOPIC_TYPE, TOPIC)]):
+                code, high_watermark, _, size = rows_of(wire, version, topic, -1)
+                assert (code, high_watermark, size > 0) == (0, 3, True)
+                assert rows_of(wire, version, topic, replica_id) == (NO_RIGHT, -1, -1, 0)
+            with ruled.rights([(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)]):
+                code, _, _, size = rows_of(wire, version, topic, replica_id)
+                assert (code, size) == (NOT_A_FOLLOWER, 0)
+    assert before == (partition.high_watermark, partition.leader_epoch)
