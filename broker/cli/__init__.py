@@ -23,7 +23,7 @@ COMMANDS = {
     "groups": "list, describe, reset and delete consumer and share groups",
     "transactions": "list, describe and abort transactions; find hanging ones",
     "configs": "show and change settings of topics and brokers",
-    "users": "set the first SCRAM users of a broker that does not run yet",
+    "users": "list, set and remove SCRAM users",
     "acls": "list, add and remove access rules",
     "quotas": "list, set and remove quotas of users, client ids and addresses",
     "security": "make certificates, an administrator and a protected listener",

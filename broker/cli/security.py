@@ -23,7 +23,7 @@ from pathlib import Path
 
 from barnabas.cli.connecting import json_lines_option
 from barnabas.cli.output import did, fail, say, table
-from barnabas.cli.stopped_broker import errors_of_one_line, settings_option, store_users
+from barnabas.cli.stopped_broker import errors_of_one_line, settings_option, stopped_users
 from barnabas.config import BrokerConfig, ConfigError
 from barnabas.config.access import AUTHORIZER, SUPER_USERS
 from barnabas.config.listeners import LOOPBACK, is_loopback
@@ -279,8 +279,8 @@ def _set_administrator(server_file: Path, name: str, password: str) -> None:
     from barnabas.security.new_user import new_user
 
     config = BrokerConfig.load(str(server_file), [])
-    for _ in store_users(config, [new_user(name, MECHANISM, password)]):
-        pass
+    with stopped_users(config) as users:
+        users.store(new_user(name, MECHANISM, password))
 
 
 def _report(arguments: argparse.Namespace, directory: Path, host: str) -> None:

@@ -1,7 +1,8 @@
 """Common parts of the commands that change the log directory of a broker that does not run."""
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from barnabas.config import BrokerConfig, ConfigError
 from barnabas.errors import KafkaError
 
 if TYPE_CHECKING:
+    from barnabas.controller.user_credentials import UserCredentials
+    from barnabas.metadata.cluster_state import ClusterState
     from barnabas.security.new_user import NewUser
 
 Command = Callable[[argparse.Namespace], int]
@@ -49,15 +52,39 @@ def errors_of_one_line(run: Command) -> Command:
     return reporting
 
 
-def store_users(config: BrokerConfig, users: Iterable["NewUser"]) -> Iterator["NewUser"]:
-    """Sets SCRAM credentials, and yields each user whose credential is stored. Raises KafkaError,
-    MetadataError, and UnusableDirectory when the broker runs."""
+@contextmanager
+def stopped_users(config: BrokerConfig) -> Iterator["StoppedUsers"]:
+    """Raises MetadataError, and UnusableDirectory when the broker runs."""
     from barnabas.controller.user_credentials import UserCredentials
     from barnabas.metadata.cluster_state import ClusterStateReader
     from barnabas.stages.stopped import stopped_tree
 
     with stopped_tree(config) as tree:
-        credentials = UserCredentials(tree, ClusterStateReader(tree))
-        for user in users:
-            credentials.store(user.name, user.mechanism, user.credential())
-            yield user
+        reader = ClusterStateReader(tree)
+        yield StoppedUsers(UserCredentials(tree, reader), reader.state)
+
+
+class StoppedUsers:
+    """The SCRAM users in the directory of a broker that does not run."""
+
+    def __init__(self, credentials: "UserCredentials", state: "ClusterState") -> None:
+        self._credentials, self._state = credentials, state
+
+    def store(self, user: "NewUser") -> None:
+        """Raises KafkaError, MetadataError."""
+        self._credentials.store(user.name, user.mechanism, user.credential())
+
+    def delete(self, name: str, mechanism: str) -> None:
+        """Raises ResourceNotFound, MetadataError."""
+        self._credentials.delete(name, mechanism)
+
+    def found(self, name: str | None) -> list[tuple[str, str, int]]:
+        """Names, mechanisms and iterations; those of one user, or of all."""
+        from barnabas.security import credentials
+
+        names = credentials.users(self._state) if name is None else [name]
+        return sorted(
+            (user, mechanism, iterations)
+            for user in names
+            for mechanism, iterations in credentials.iterations_of(self._state, user).items()
+        )
