@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         if verb != "consume":
             _sending_options(sub, verb)
         json_option(sub)
-        connection_options(sub, may_be_secure=False)
+        connection_options(sub)
         sub.set_defaults(run_verb=run)
 
 

@@ -42,7 +42,7 @@ ADVICE: dict[type[Exception], str] = {
 }
 
 
-def connection_options(parser: argparse.ArgumentParser, *, may_be_secure: bool = True) -> None:
+def connection_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("broker")
     group.add_argument(
         "-b",
@@ -58,10 +58,7 @@ def connection_options(parser: argparse.ArgumentParser, *, may_be_secure: bool =
         default=TIMEOUT_S,
         help=f"give up after this time without success (default {TIMEOUT_S:g})",
     )
-    if may_be_secure:
-        security_option(group)
-    else:
-        parser.set_defaults(command_config=None)
+    security_option(group)
 
 
 def security_option(group: argparse._ActionsContainer) -> None:

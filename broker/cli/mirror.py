@@ -16,7 +16,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from barnabas import __version__
-from barnabas.cli.connecting import BOOTSTRAP, json_option, properties_of, speaks_to_broker
+from barnabas.cli.connecting import (
+    BOOTSTRAP,
+    json_option,
+    properties_of,
+    security_option,
+    security_settings,
+    speaks_to_broker,
+)
 from barnabas.cli.encoding import plugin_option
 from barnabas.cli.output import PROGRESS_EVERY_S, count_of, fail, json_line, say
 from barnabas.wire.compression import CODECS
@@ -37,7 +44,8 @@ examples:
   barnabas mirror --source-config east.properties --target-config here.properties --whitelist '.*'
   barnabas mirror --source 10.0.0.1:9092 --whitelist '.*' --message-handler rename
 
-Several mirrors with the same --group share the partitions of their sources.
+--command-config says how all clusters are reached; the files of --source-config and --target-config
+override it for one. Several mirrors with the same --group share the partitions of their sources.
 """
 
 
@@ -61,6 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--target", metavar="HOST:PORT", help=f"the cluster to copy to (default {BOOTSTRAP})"
     )
     parser.add_argument("--target-config", metavar="FILE", help="settings of the old producer")
+    security_option(parser)
     topics = parser.add_mutually_exclusive_group(required=True)
     topics.add_argument("--whitelist", metavar="REGEX", help="copy these topics")
     topics.add_argument("--blacklist", metavar="REGEX", help="copy all topics except these")
@@ -122,7 +131,8 @@ def _settings(arguments: argparse.Namespace) -> Any:
     from barnabas.clients.mirror.mirror import MirrorSettings
 
     sources: dict[str, dict[str, Any]] = {}
-    common = {"group.id": arguments.group, "auto.offset.reset": arguments.begin}
+    protection = security_settings(arguments.command_config)
+    common = {"group.id": arguments.group, "auto.offset.reset": arguments.begin} | protection
     for text in arguments.source:
         name, equals, address = text.partition("=")
         if not equals:
@@ -132,7 +142,7 @@ def _settings(arguments: argparse.Namespace) -> Any:
         _add(sources, Path(file).stem, common | properties_of(file))
     if not sources:
         raise ValueError("no source is named. Give --source HOST:PORT or --source-config FILE.")
-    target: dict[str, Any] = {"compression.codec": arguments.codec}
+    target: dict[str, Any] = {"compression.codec": arguments.codec} | protection
     if arguments.target_config is not None:
         target |= properties_of(arguments.target_config)
     if arguments.target is not None or arguments.target_config is None:

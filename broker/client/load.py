@@ -431,5 +431,6 @@ def _line(
         client_id="barnabas-bench",
         connect_timeout_s=cluster.connect_timeout_s,
         answer_timeout_s=cluster.answer_timeout_s,
+        security=cluster.security,
     )
     return Pipeline(made, in_flight)

@@ -148,3 +148,11 @@ class Security:
 
     tls: Tls | None = None
     sasl: Sasl | None = None
+
+
+def protocol_of(security: Security | None) -> str:
+    """The protocol of the listeners that such a connection needs, as Kafka names it."""
+    if security is None:
+        return "PLAINTEXT"
+    below = "PLAINTEXT" if security.tls is None else "SSL"
+    return below if security.sasl is None else f"SASL_{below}"

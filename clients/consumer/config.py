@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from barnabas.client.cluster import parse_addresses
-from barnabas.client.failures import BadAddress
+from barnabas.client.failures import BadAddress, BadSetting
+from barnabas.client.security import Security
+from barnabas.client.security_settings import FAMILIES, parse_security
 from barnabas.clients.failures import InvalidConfig
 from barnabas.hooks.options import PREFIX
 
@@ -104,6 +106,8 @@ class ConsumerConfig:
     key_serializer_class: str = _setting("key.serializer.class", default="")  # serializer.class
     # Options of plugins, plugin.NAME.key, as given:
     plugin_options: Mapping[str, str] = field(default_factory=dict, metadata={"names": ()})
+    # Of security.protocol, ssl.* and sasl.*, as current clients have them:
+    security: Security | None = field(default=None, metadata={"names": ()})
 
     @property
     def has_zookeeper(self) -> bool:
@@ -114,7 +118,12 @@ def consumer_config(properties: Mapping[str, Any]) -> ConsumerConfig:
     """Returns the checked settings. Raises InvalidConfig."""
     given = {str(name): value for name, value in properties.items() if value is not None}
     options = {name: str(given.pop(name)) for name in list(given) if name.startswith(PREFIX)}
-    values: dict[str, Any] = {"plugin_options": options}
+    protection = {name: str(given.pop(name)) for name in list(given) if name.startswith(FAMILIES)}
+    try:
+        security = parse_security(protection)
+    except BadSetting as error:
+        raise InvalidConfig([str(error)]) from None
+    values: dict[str, Any] = {"plugin_options": options, "security": security}
     for row in fields(ConsumerConfig):
         names = [name for name in row.metadata["names"] if name in given]
         found = {_value(row, name, given.pop(name)) for name in names}

@@ -81,6 +81,7 @@ class ConsumerConnector:
                 made.group_id,
                 made.zookeeper_session_timeout_ms,
                 made.zookeeper_connection_timeout_ms,
+                made.security,
             )
             self._group: Group = ZooKeeperGroup(
                 made, self.consumer_id, self._tree, self._connect, self
@@ -317,6 +318,7 @@ class ConsumerConnector:
             timeout_s=CLUSTER_TIMEOUT_S,
             connect_timeout_s=timeout_ms / 1000,
             answer_timeout_s=timeout_ms / 1000,
+            security=self.config.security,
         )
 
 

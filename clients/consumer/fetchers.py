@@ -247,6 +247,7 @@ class Fetcher:
             connect_timeout_s=timeout_s,
             answer_timeout_s=timeout_s + self._config.fetch_wait_max_ms / 1000,
             receive_buffer_bytes=self._config.socket_receive_buffer_bytes,
+            security=self._config.security,
         )
         with self._changed:
             self._connection = made

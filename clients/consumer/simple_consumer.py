@@ -15,6 +15,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.connection import Connection
 from barnabas.client.failures import ConnectionLost, NotSpokenByBroker
 from barnabas.client.groups import COMMIT_HIGH, FETCH_HIGH, with_coordinator
+from barnabas.client.security import Security
 from barnabas.clients.consumer.messages import MessageSet
 from barnabas.clients.consumer.requests import (
     EARLIEST,
@@ -75,7 +76,8 @@ class SimpleConsumer:
     """Reads the partitions of one broker. It connects with the first request.
 
     `so_timeout` in ms is the longest wait for a response; `buffer_size` in bytes is the socket's
-    receive buffer, and 0 selects the system's default. Methods raise CannotConnect, ConnectionLost
+    receive buffer, and 0 selects the system's default. `security`: how the broker is reached, TLS
+    and a login (barnabas.client.security). Methods raise CannotConnect, ConnectionLost
     and the other ClientErrors of barnabas.client; the error of a partition is in its response."""
 
     def __init__(
@@ -85,8 +87,10 @@ class SimpleConsumer:
         so_timeout: int = SO_TIMEOUT_MS,
         buffer_size: int = 0,
         client_id: str = CLIENT_ID,
+        security: Security | None = None,
     ) -> None:
         self.host, self.port, self.client_id = host, port, client_id
+        self._security = security
         self._timeout_s = so_timeout / 1000
         self._buffer_bytes = buffer_size
         self._connection: Connection | None = None
@@ -239,6 +243,7 @@ class SimpleConsumer:
                 client_id=self.client_id,
                 timeout_s=COORDINATOR_TIMEOUT_S,
                 answer_timeout_s=self._timeout_s,
+                security=self._security,
             )
         return self._cluster
 
@@ -253,6 +258,7 @@ class SimpleConsumer:
             connect_timeout_s=self._timeout_s,
             answer_timeout_s=self._timeout_s,
             receive_buffer_bytes=self._buffer_bytes,
+            security=self._security,
         )
         return self._connection, False
 

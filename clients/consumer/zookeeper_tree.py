@@ -20,6 +20,7 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
+from barnabas.client.security import Security
 from barnabas.clients.broker_nodes import address_of
 from barnabas.clients.consumer.offset_stores import StoreFailed
 from barnabas.clients.consumer.requests import TopicAndPartition
@@ -35,7 +36,16 @@ BROKERS, TOPICS = "/brokers/ids", "/brokers/topics"
 class ZooKeeperTree:
     """One session with ZooKeeper. Methods raise StoreFailed."""
 
-    def __init__(self, hosts: str, group_id: str, session_ms: int, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        group_id: str,
+        session_ms: int,
+        timeout_ms: int,
+        security: Security | None = None,
+    ) -> None:
+        """`security`: of the brokers whose addresses are asked for."""
+        self._security = security
         self._group = f"/consumers/{group_id}"
         self._hosts = hosts
         self._timeout_s = timeout_ms / 1000
@@ -85,7 +95,7 @@ class ZooKeeperTree:
         """Returns HOST:PORT of the registered brokers."""
         found = []
         for node_id in self._children(BROKERS, watch):
-            address = address_of(self._get(f"{BROKERS}/{node_id}") or b"")
+            address = address_of(self._get(f"{BROKERS}/{node_id}") or b"", self._security)
             if address is not None:
                 found.append(address)
         return found

@@ -115,11 +115,12 @@ class Mirror:
             "consumer.timeout.ms": 20,
             "serializer.class": "bytes",
         }
-        servers = consumer_config(settings).bootstrap_servers
+        checked = consumer_config(settings)
+        servers, security = checked.bootstrap_servers, checked.security
         target = self._target_config()
 
         def cluster(addresses: str) -> Cluster:
-            return Cluster(addresses, client_id=f"mirror-{name}", timeout_s=5.0)
+            return Cluster(addresses, client_id=f"mirror-{name}", timeout_s=5.0, security=security)
 
         sources = cluster(servers or self._servers_of_registry(settings))
         return MirrorSource(
@@ -147,6 +148,7 @@ class Mirror:
             made.zookeeper_connect,
             made.zookeeper_session_timeout_ms,
             made.zookeeper_connection_timeout_ms,
+            made.security,
         )
 
     def _target_config(self) -> ProducerConfig:

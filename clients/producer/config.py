@@ -25,7 +25,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from barnabas.client.cluster import parse_addresses
-from barnabas.client.failures import BadAddress
+from barnabas.client.failures import BadAddress, BadSetting
+from barnabas.client.security import Security
+from barnabas.client.security_settings import FAMILIES, parse_security
 from barnabas.clients.producer.failures import InvalidConfig
 from barnabas.wire.compression import CODEC_NAMES, CODECS, NONE
 
@@ -120,9 +122,10 @@ class ProducerConfig:
     callback_handler: Any
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        self.given = dict(given)
+        self.given = {name: value for name, value in given.items() if not name.startswith(FAMILIES)}
         self._problems: list[str] = []
         self._known: set[str] = set(OBSOLETE)
+        self.security = self._security(given)
         for attribute, row in NUMBERS.items():
             setattr(self, attribute, self._number(row))
         texts = {name: str(self._given(*row)).strip() for name, row in TEXTS.items()}
@@ -151,6 +154,15 @@ class ProducerConfig:
         return self.codec if wanted else NONE
 
     # -- reading ----------------------------------------------------------------------------------
+
+    def _security(self, given: Mapping[str, Any]) -> Security | None:
+        """Of security.protocol, ssl.* and sasl.*, which `given` does not keep: plugins see it."""
+        found = {name: str(text) for name, text in given.items() if name.startswith(FAMILIES)}
+        try:
+            return parse_security(found)
+        except BadSetting as error:
+            self._problems.append(str(error))
+            return None
 
     def _given(self, names: tuple[str, ...], default: Any) -> Any:
         self._known.update(names)

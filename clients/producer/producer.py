@@ -325,6 +325,7 @@ def brokers_of(config: ProducerConfig, changed: Callable[[], None]) -> Brokers:
             timeout_s=timeout_s,
             connect_timeout_s=config.connect_timeout_ms / 1000,
             answer_timeout_s=timeout_s,
+            security=config.security,
         )
 
     if not config.zookeeper:
@@ -337,6 +338,7 @@ def brokers_of(config: ProducerConfig, changed: Callable[[], None]) -> Brokers:
         config.refresh_ms,
         session_timeout_ms=config.session_timeout_ms,
         connect_timeout_ms=config.zookeeper_timeout_ms,
+        security=config.security,
         changed=changed,
     )
 

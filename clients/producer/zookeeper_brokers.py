@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.client.brokers import Brokers
 from barnabas.client.cluster import Cluster, Topic, parse_addresses
 from barnabas.client.failures import CannotConnect
+from barnabas.client.security import Security, protocol_of
 from barnabas.clients.broker_nodes import address_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ IDS, TOPICS = "/brokers/ids", "/brokers/topics"
 WATCHED_TOPICS_MAX = 10_000
 
 
-def registered(zookeeper: str, session_timeout_ms: int, connect_timeout_ms: int) -> str:
+def registered(
+    zookeeper: str,
+    session_timeout_ms: int,
+    connect_timeout_ms: int,
+    security: Security | None = None,
+) -> str:
     """Returns the addresses of all registered brokers, separated by commas. Raises
     CannotConnect."""
     from kazoo.exceptions import NoNodeError
@@ -44,7 +50,7 @@ def registered(zookeeper: str, session_timeout_ms: int, connect_timeout_ms: int)
     finally:
         client.stop()
         client.close()
-    found = [address for address in map(address_of, rows) if address is not None]
+    found = [address for row in rows if (address := address_of(row, security)) is not None]
     if not found:
         raise CannotConnect(f"no broker is registered under {IDS} of ZooKeeper")
     return ",".join(found)
@@ -61,9 +67,11 @@ class ZookeeperBrokers(Brokers):
         *,
         session_timeout_ms: int,
         connect_timeout_ms: int,
+        security: Security | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._wake = changed
+        self._security = security
         self._lock = threading.Lock()
         self._is_new = False  # the brokers have changed
         self._addresses: tuple[str, ...] = ()
@@ -98,10 +106,11 @@ class ZookeeperBrokers(Brokers):
             except KazooException as error:  # the node was deleted again; the watch fires for it
                 log.debug("broker %s: %s", name, error)
                 continue
-            address = address_of(data)
+            address = address_of(data, self._security)
             if address is None:
+                protocol = protocol_of(self._security)
                 log.warning(
-                    "%s/%s of ZooKeeper names no PLAINTEXT listener: %r", IDS, name, data[:200]
+                    "%s/%s of ZooKeeper names no %s listener: %r", IDS, name, protocol, data[:200]
                 )
             else:
                 found.append(address)
