@@ -134,7 +134,10 @@ def _logged_in(
         "%s:%d on %s logged in %sas %.200r", host, port, pending.listener, again, principal.decode()
     )
     logins.counts.add(pending.listener, AGAIN_SUCCESS if session.is_again else SUCCESS)
-    if not session.is_again and pending.api_version <= 0:
+    if session.is_again:
+        now_ns = context.clock.monotonic_ns()
+        logins.counts.took_again(pending.listener, session.again_ns, now_ns)
+    elif pending.api_version <= 0:
         logins.counts.add(pending.listener, NO_AGAIN)
     return lifetime_ms or 0
 

@@ -50,7 +50,7 @@ def collectors(node: Running) -> list[Collector]:
         BrokerCollector(broker),
         groups,
         CleanerCollector(node.cleaner, start.system.monotonic_ns),
-        LoginCollector(bound.logins),
+        LoginCollector(bound.logins, start.clock.monotonic_ns),
         network,
         PluginCollector(loaded.plugins),
         ProcessCollector(__version__),

@@ -12,7 +12,7 @@ from barnabas.security.login_counts import (
     SUCCESS,
 )
 from barnabas.security.logins import Logins
-from barnabas.telemetry.registry import COUNTER, Family, Metric, Page, of_mbean
+from barnabas.telemetry.registry import COUNTER, GAUGE, Family, Metric, Page, of_mbean
 
 MEANINGS = {
     SUCCESS: "First logins of connections",
@@ -23,20 +23,30 @@ MEANINGS = {
 }
 
 
-def _metric(name: str, meaning: str) -> Metric:
-    bean = f"kafka.server:type=socket-server-metrics,attribute={name}-total"
-    return of_mbean(bean, COUNTER, meaning, ("listener",))
+def _metric(name: str, meaning: str, kind: str = COUNTER) -> Metric:
+    bean = f"kafka.server:type=socket-server-metrics,attribute={name}"
+    return of_mbean(bean, kind, meaning, ("listener",))
 
 
-METRICS_BY_NAME = {name: _metric(name, meaning) for name, meaning in MEANINGS.items()}
-METRICS = tuple(METRICS_BY_NAME.values())
+METRICS_BY_NAME = {name: _metric(f"{name}-total", meaning) for name, meaning in MEANINGS.items()}
+AVERAGE = _metric(
+    "reauthentication-latency-avg",
+    "Time that a client took to log in again, from SaslHandshake on, in ms: average of the last"
+    " minute, NaN without such a login",
+    GAUGE,
+)
+LONGEST = _metric(
+    "reauthentication-latency-max", "The longest of these times, in the last minute, in ms", GAUGE
+)
+METRICS = (*METRICS_BY_NAME.values(), AVERAGE, LONGEST)
 
 
 class LoginCollector:
-    """The collector of one broker's logins."""
+    """The collector of one broker's logins. `monotonic_ns`: the clock of the broker."""
 
-    def __init__(self, logins: Callable[[], Logins]) -> None:
+    def __init__(self, logins: Callable[[], Logins], monotonic_ns: Callable[[], int]) -> None:
         self._logins = logins
+        self._monotonic_ns = monotonic_ns
 
     def __call__(self, page: Page) -> Iterator[Family]:
         logins = self._logins()
@@ -48,3 +58,7 @@ class LoginCollector:
                     for listener in logins.listeners
                 ],
             )
+        now_ns = self._monotonic_ns()
+        times = {name: logins.counts.times_again_ms(name, now_ns) for name in logins.listeners}
+        for place, metric in enumerate((AVERAGE, LONGEST)):
+            yield metric, [(page.labels(listener=name), times[name][place]) for name in times]

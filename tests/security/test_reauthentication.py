@@ -1,6 +1,7 @@
 """Logins that end, and clients that log in again on their connection (KIP-368). Apache Kafka 4.3.1
 was asked on 2026-11-25; docs/decisions/logins.md has the differences."""
 
+import math
 import struct
 import subprocess
 import time
@@ -239,8 +240,9 @@ def test_the_page_counts_logins_under_kafkas_names(hourly):
     from barnabas.telemetry.registry import Page
 
     def counts():
-        collect = LoginCollector(hourly.broker.node.bound.logins)
-        return {metric.name: samples[0][1] for metric, samples in collect(Page("jmx", 0))}
+        collect = LoginCollector(hourly.broker.node.bound.logins, lambda: 0)
+        found = {metric.name: samples[0][1] for metric, samples in collect(Page("jmx", 0))}
+        return {name: value for name, value in found.items() if name.endswith("_total")}
 
     before = counts()
     with hourly.connect() as c:
@@ -263,6 +265,43 @@ def test_the_page_counts_logins_under_kafkas_names(hourly):
         "failed_reauthentication_total": 1,
         "successful_authentication_no_reauth_total": 1,
     }
+
+
+def test_reauthentication_latency_avg_and_max(hourly):
+    """From SaslHandshake to the end of the login, over Kafka's two windows of 30 s."""
+    from barnabas.telemetry.login_metrics import AVERAGE, LONGEST, LoginCollector
+    from barnabas.telemetry.registry import Page
+
+    clock = hourly.broker.node.clock
+
+    def times():
+        collect = LoginCollector(hourly.broker.node.bound.logins, clock.monotonic_ns)
+        found = {metric: samples[0][1] for metric, samples in collect(Page("jmx", 0))}
+        return found[AVERAGE], found[LONGEST]
+
+    def again(took_ms):
+        move(hourly, 1000)  # the least time between two
+        assert c.handshake("PLAIN") == 0
+        move(hourly, took_ms)
+        assert token(c, GOOD)[4:6] == b"\0\0"
+
+    move(hourly, 2 * MINUTE_MS)
+    assert all(math.isnan(value) for value in times())
+    with hourly.connect() as c:
+        log_in(c)
+        assert all(math.isnan(value) for value in times())  # the first login does not count
+        again(1000)
+        again(3000)
+        average, longest = times()
+        assert 2000 <= average < 2500 and 3000 <= longest < 3500
+        move(hourly, MINUTE_MS // 2)
+        again(7000)
+        assert 7000 <= times()[1] < 7500
+        move(hourly, MINUTE_MS // 2)
+        average, longest = times()
+        assert 7000 <= average < 7500
+        move(hourly, MINUTE_MS)
+        assert all(math.isnan(value) for value in times())
 
 
 LIFETIME_MS = 1500
