@@ -6,9 +6,11 @@ QUICK := not slow and not java and not spark_session
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: dev build test long mutants lint types yellow races clean
+# The package gssapi is compiled with the headers of Kerberos (libkrb5-dev).
+KERBEROS := $(shell command -v krb5-config >/dev/null && echo ,kerberos)
 dev: $(PY)          ## a virtual environment with barnabas installed in place
 	$(VENV)/bin/pip install -q "setuptools>=77" wheel "Cython>=3.1"
-	$(VENV)/bin/pip install -q --no-build-isolation -e '.[test]'
+	$(VENV)/bin/pip install -q --no-build-isolation -e '.[test$(KERBEROS)]'
 $(PY):
 	python3 -m venv $(VENV)
 build:              ## compile what changed

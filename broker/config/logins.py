@@ -4,7 +4,8 @@
     listener.name.internal.sasl.enabled.mechanisms=PLAIN
     listener.name.internal.plain.sasl.jaas.config=org.apache...PlainLoginModule required ...;
     listener.name.internal.plain.connections.max.reauth.ms=3600000
-    sasl.server.max.receive.size, connection.failed.authentication.delay.ms
+    listener.name.internal.sasl.server.max.receive.size=10000
+    connection.failed.authentication.delay.ms
 
 Names of listeners and mechanisms are in small letters, as Kafka writes them. A name with a listener
 and a mechanism overrides one with a listener, and that one the plain name. As in Kafka,
@@ -36,6 +37,7 @@ UNSIGNED_HANDLER = (
     "OAuthBearerUnsecuredValidatorCallbackHandler"
 )
 BETWEEN_BROKERS = "sasl.mechanism.inter.broker.protocol"
+RECEIVE_BYTES = "sasl.server.max.receive.size"
 # What may stand in front of a setting: nothing, a listener, a listener and a mechanism.
 NOTHING, LISTENER, MECHANISM = "nothing", "listener", "mechanism"
 ANYTHING = frozenset({NOTHING, LISTENER, MECHANISM})
@@ -65,10 +67,11 @@ IN_FRONT: Mapping[str, frozenset[str]] = {
         )
     },
     BETWEEN_BROKERS: frozenset({NOTHING}),
-    "sasl.server.max.receive.size": frozenset({NOTHING}),
+    RECEIVE_BYTES: frozenset({NOTHING, LISTENER}),
 }
-# The others say how clients log in: without a listener that asks for it they would do nothing.
-HARMLESS = frozenset({BETWEEN_BROKERS, "sasl.server.max.receive.size"})
+# Without a listener in front they do no harm where none asks for a login; the others, which say how
+# clients log in, would do nothing there.
+HARMLESS = frozenset({BETWEEN_BROKERS, RECEIVE_BYTES})
 
 
 class LoginSetting(NamedTuple):
@@ -133,6 +136,11 @@ def mechanisms_of(values: Mapping[str, str], listener: str) -> tuple[str, ...]:
     return list_of(values.get(ENABLED, "GSSAPI") if own is None else own)
 
 
+def receive_bytes_max(values: Mapping[str, str], listener: str) -> int:
+    """The largest frame of a client that has not logged in. Raises ConfigError."""
+    return PrefixedSettings(values, f"{PREFIX}{listener.lower()}.").integer(RECEIVE_BYTES)
+
+
 def login_problems(
     values: Mapping[str, str], bound: Sequence[Listener], elsewhere: Sequence[Listener]
 ) -> list[str]:
@@ -151,7 +159,7 @@ def login_problems(
                 )
     for name, text in values.items():
         setting = login_setting(name)
-        if setting is None or setting.base in HARMLESS:
+        if setting is None or (setting.base in HARMLESS and not setting.listener):
             continue
         if setting.listener and setting.listener not in known:
             wrong.append(

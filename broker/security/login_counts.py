@@ -18,7 +18,7 @@ class _Times(NamedTuple):
     """Of one window."""
 
     began_ns: int
-    count: int
+    login_count: int
     sum_ms: float
     most_ms: float
 
@@ -51,7 +51,7 @@ class LoginCounts:
             kept.append(
                 _Times(
                     window.began_ns,
-                    window.count + 1,
+                    window.login_count + 1,
                     window.sum_ms + ms,
                     max(window.most_ms, ms),
                 )
@@ -67,5 +67,5 @@ class LoginCounts:
             ]
         if not kept:
             return float("nan"), float("nan")
-        average = sum(window.sum_ms for window in kept) / sum(window.count for window in kept)
+        average = sum(window.sum_ms for window in kept) / sum(window.login_count for window in kept)
         return average, max(window.most_ms for window in kept)

@@ -18,6 +18,7 @@ from barnabas.config import BrokerConfig, ConfigError
 from barnabas.config.access import AUTHORIZER, BUILDER, plugin_of
 from barnabas.config.layers import Layers
 from barnabas.config.listeners import Listener
+from barnabas.config.logins import receive_bytes_max
 from barnabas.config.tls import PROTOCOLS
 from barnabas.coordinator.coordinators import CoordinatorHandlers, coordinator_handlers
 from barnabas.server.listener_changes import ListenerChanges
@@ -91,7 +92,9 @@ def bind_listeners(before: Loaded) -> Bound:
     start.undo.callback(start.clock.on_move.clear)
     tls, certificates = _tls(before), _certificates(before)
     asked = dynamic.listeners
-    bind = partial(_bind, reactor, config, partial(_login_problems, logins, certificates), tls)
+    bind = partial(
+        _bind, reactor, config, partial(_login_problems, config.values, logins, certificates), tls
+    )
     listeners.bound = tuple(
         Listener(row.name, row.host, bind(row), row.protocol) for row in asked.bound
     )
@@ -244,11 +247,15 @@ def build_principal(loaded: Loaded) -> BuildPrincipal | None:
 
 
 def _login_problems(
-    logins: Callable[[], Logins], certificates: Callable[[], Certificates], listener: Listener
+    values: Mapping[str, str],
+    logins: Callable[[], Logins],
+    certificates: Callable[[], Certificates],
+    listener: Listener,
 ) -> list[str]:
     """Reads who the clients of a listener may be; what is wrong with that."""
     try:
         if _asks_for_login(listener):
+            receive_bytes_max(values, listener.name)
             logins().add(listener)
         elif listener.protocol in PROTOCOLS:
             certificates().add(listener)
@@ -283,6 +290,7 @@ def _bind(
     if problems := login_problems(listener):
         raise CannotStart(" ".join(problems))
     transport = _transport(tls, listener)
+    login_bytes_max = receive_bytes_max(config.values, listener.name)
     try:
         return int(
             reactor.listen(
@@ -291,6 +299,7 @@ def _bind(
                 listener.port,
                 backlog,
                 _asks_for_login(listener),
+                login_bytes_max=login_bytes_max,
                 transport=transport,
             )
         )
@@ -316,7 +325,7 @@ def _follow_listeners(node: Bound, settings: NetworkSettings) -> None:
     """Makes the reactor follow changes of the setting `listeners` from now on."""
     opened, start = node.before.before, node.before.before.before
     config, listeners, dynamic = start.config, start.listeners, opened.dynamic
-    login_problems = partial(_login_problems, node.logins, node.certificates)
+    login_problems = partial(_login_problems, config.values, node.logins, node.certificates)
 
     def announce(bound: tuple[Listener, ...], advertised: tuple[Listener, ...]) -> None:
         listeners.bound, listeners.advertised = bound, advertised

@@ -569,7 +569,7 @@ cdef int _login_frame(NetThread* t, Connection* c, const uint8_t* p, int64_t pre
     empty."""
     if size_bytes < HEADER_BYTES_MIN and c.login != LOGIN_RAW_TOKENS:
         return WHY_SHORT_FRAME
-    if (size_bytes > atomic_load_i64(&t.network.limits[LIMIT_LOGIN_BYTES])
+    if (size_bytes > t.network.listeners[c.listener_index].login_bytes_max
             or size_bytes > atomic_load_i64(&t.network.limits[LIMIT_REQUEST_BYTES])):
         return _foreign_client(p)
     return FRAME_WHOLE if present_bytes - 4 >= size_bytes else FRAME_PARTIAL

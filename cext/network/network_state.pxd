@@ -41,7 +41,6 @@ cdef enum:                      # index into Network.limits
     LIMIT_RECEIVE_BUFFER_BYTES
     LIMIT_QUEUED_REQUESTS
     LIMIT_CONNECTION_RATE       # accepted a second
-    LIMIT_LOGIN_BYTES           # of a frame before its connection has logged in
     LIMIT_HANDSHAKES            # in progress at the same time
     LIMIT_COUNT
 
@@ -322,6 +321,7 @@ cdef struct Listener:
     int64_t connections_max     # atomic: its own max.connections
     int64_t connection_rate     # atomic: its own max.connection.creation.rate
     int8_t login                # of new connections: LOGIN_OPEN or LOGIN_NEEDED
+    int64_t login_bytes_max     # of a frame before its connection has logged in
     const TransportCalls* transport     # of new connections; NULL: plain
     void* transport_context
     int64_t rate_due_ns         # the acceptor's, as Network.rate_due_ns

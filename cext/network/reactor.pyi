@@ -43,6 +43,7 @@ class Reactor:
         backlog: int = 50,
         login: bool = False,
         *,
+        login_bytes_max: int = ...,
         transport: Transport | None = None,
     ) -> int: ...
     def unlisten(self, name: str) -> None: ...

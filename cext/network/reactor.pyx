@@ -41,6 +41,7 @@ from barnabas.cext.network.transport cimport Transport
 
 cdef enum:
     PAUSED_TURN = 64
+    LOGIN_BYTES_MAX = 524288        # the default of sasl.server.max.receive.size
     RETIRE_GRACE_MS = 5000          # for the requests of a thread that must end
 
 # name -> (place in Network.limits, default); -1 or 0: see each
@@ -56,7 +57,6 @@ LIMITS = {
     "socket.receive.buffer.bytes": (LIMIT_RECEIVE_BUFFER_BYTES, -1),
     "queued.max.requests": (LIMIT_QUEUED_REQUESTS, 500),
     "max.connection.creation.rate": (LIMIT_CONNECTION_RATE, 2147483647),
-    "sasl.server.max.receive.size": (LIMIT_LOGIN_BYTES, 524288),
     "max.tls.handshakes": (LIMIT_HANDSHAKES, 500),
 }
 
@@ -514,10 +514,11 @@ cdef class Reactor:
         return 0
 
     def listen(self, str name not None, str host not None, int port, int backlog=50,
-               bint login=False, *, Transport transport=None) -> int:
+               bint login=False, *, int64_t login_bytes_max=LOGIN_BYTES_MAX,
+               Transport transport=None) -> int:
         """Opens a listener and returns its port (for port 0, the port that the system chose).
-        `login`: its connections have to log in before anything else is answered. Without a
-        transport they are plain.
+        `login`: its connections have to log in before anything else is answered, with frames of
+        `login_bytes_max` at most. Without a transport they are plain.
 
         Raises OSError with its errno if the port is in use or the host does not have the address.
         """
@@ -537,6 +538,7 @@ cdef class Reactor:
             n.listeners[index].connections_max = LISTENER_LIMIT_NONE
             n.listeners[index].connection_rate = LISTENER_LIMIT_NONE
             n.listeners[index].login = LOGIN_NEEDED if login else LOGIN_OPEN
+            n.listeners[index].login_bytes_max = login_bytes_max
             self._transports[index] = transport
             n.listeners[index].transport = NULL if transport is None else transport.calls
             n.listeners[index].transport_context = NULL if transport is None else transport.context

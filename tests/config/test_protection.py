@@ -12,7 +12,6 @@ ASKED = {
     "sasl.mechanism.inter.broker.protocol": "EXTERNAL",
     "sasl.server.callback.handler.class": "org.example.Check",
     "listener.name.internal.external.sasl.jaas.config": "x",
-    "listener.name.internal.sasl.server.max.receive.size": "1000",
     "listener.name.internal.ssl.engine.factory.class": "org.example.Factory",
     "ssl.provider": "BCFIPS",
     "authorizer.class.name": "org.example.Authorizer",

@@ -41,12 +41,12 @@ class Logins:
 
 
 @contextlib.contextmanager
-def served(trial_handler, **limits):
+def served(trial_handler, **listening):
     """The port of a listener that asks for a login."""
     logins = Logins()
-    with Served(logins, native=[trial_handler()], **limits) as made:
+    with Served(logins, native=[trial_handler()]) as made:
         made.logins = logins
-        made.port = made.reactor.listen("SAFE", "127.0.0.1", 0, login=True)
+        made.port = made.reactor.listen("SAFE", "127.0.0.1", 0, login=True, **listening)
         yield made
 
 
@@ -149,7 +149,7 @@ def test_a_failed_login_is_answered_and_closed(trial_handler):
 
 @pytest.mark.parametrize("state", [NEEDED, RAW_TOKENS])
 def test_frames_are_limited_before_a_login(trial_handler, state):
-    with served(trial_handler, sasl_server_max_receive_size=1000) as made, made.connect() as c:
+    with served(trial_handler, login_bytes_max=1000) as made, made.connect() as c:
         if state == RAW_TOKENS:
             c.sendall(request(1, b"raw", key=HANDSHAKE))
             response(c)

@@ -87,7 +87,7 @@ def test_the_user_name_and_password_of_the_broker_itself_log_no_client_in(tmp_pa
         ("listener.name.safe.sasl.jaas.config", "x"),
         ("listener.name.safe.external.sasl.jaas.config", "x"),
         ("listener.name.safe.plain.sasl.server.callback.handler.class", "x"),
-        ("listener.name.safe.sasl.server.max.receive.size", "1000"),
+        ("listener.name.other.sasl.server.max.receive.size", "1000"),
         ("sasl.server.callback.handler.class", "x"),
         ("sasl.kerberos.service.name", "kafka"),
         ("sasl.oauthbearer.jwks.endpoint.url", "https://x"),

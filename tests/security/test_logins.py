@@ -8,6 +8,7 @@ from security.login_broker import (
     HASHES,
     MECHANISMS,
     PASSWORD,
+    SAFE,
     frame,
     header,
     login_broker,
@@ -226,8 +227,16 @@ def test_a_fault_of_the_broker_logs_no_client_in(tmp_path, monkeypatch):
             assert c.ask(GOOD) is None
 
 
-def test_frames_before_a_login_are_limited(tmp_path):
-    with login_broker(tmp_path, **{"sasl.server.max.receive.size": "1000"}) as login:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sasl.server.max.receive.size": "1000"},
+        {"sasl.server.max.receive.size": "100", SAFE + "sasl.server.max.receive.size": "1000"},
+    ],
+    ids=["all", "a listener"],
+)
+def test_frames_before_a_login_are_limited(tmp_path, settings):
+    with login_broker(tmp_path, **settings) as login:
         with login.connect() as c:
             c.socket.sendall((1001).to_bytes(4, "big"))
             assert c.is_closed()

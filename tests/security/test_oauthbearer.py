@@ -1,6 +1,7 @@
 """SASL OAUTHBEARER: who may log in with a token, and what clients are answered. Apache Kafka 4.3.1
 was asked on 2026-11-25; docs/decisions/logins.md has the differences."""
 
+import asyncio
 import json
 import logging
 import subprocess
@@ -501,6 +502,36 @@ def test_confluent_kafka(oauth):
     bad.poll(1)
     with pytest.raises(KafkaException):
         bad.list_topics(timeout=2)
+
+
+def test_aiokafka(oauth):
+    from aiokafka import AIOKafkaProducer
+    from aiokafka.abc import AbstractTokenProvider
+    from aiokafka.errors import KafkaError
+
+    class Provider(AbstractTokenProvider):
+        def __init__(self, text):
+            self.text = text
+
+        async def token(self):
+            return self.text
+
+    async def brokers_seen(text):
+        producer = AIOKafkaProducer(
+            bootstrap_servers=oauth.safe,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=Provider(text),
+        )
+        try:
+            await producer.start()
+            return producer.client.cluster.brokers()
+        finally:
+            await producer.stop()
+
+    assert asyncio.run(brokers_seen(signed()))
+    with pytest.raises(KafkaError):
+        asyncio.run(brokers_seen(signed(iss="https://other.example")))
 
 
 def test_kafka_python(oauth):
