@@ -116,6 +116,8 @@ class MetadataContext(NamedTuple):
     replicas: ReplicaManager
     last_commit: Callable[[], int]  # number of the metadata store's last commit
     wall_ms: Callable[[], int]
+    # Returns what counts partitions against the quota of a client when its request is answered.
+    charge_later: Callable[[PendingRequest], Callable[[int], object]]
 
 
 class ElectionContext(NamedTuple):

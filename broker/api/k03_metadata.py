@@ -121,7 +121,7 @@ def _absent(name: str, may_create: bool, call: Call[MetadataContext]) -> Struct:
         may_create = call.may_by_cluster(CREATE, TOPIC, name) or call.may(CREATE, TOPIC, name)
         if not may_create:
             return _missing(name, NO_ID, TopicAuthorizationFailed.code, call)
-        call.context.auto_creation.ask(name)
+        call.context.auto_creation.ask(name, call.context.charge_later(call.pending))
     return _missing(name, NO_ID, UnknownTopicOrPartition.code, call)
 
 

@@ -4,7 +4,8 @@ Kafka's DefaultAutoTopicCreationManager does the same: the first answer is
 UNKNOWN_TOPIC_OR_PARTITION, also when the creation succeeds; clients retry, as they do for each new
 topic. A thread runs while there are topics to create. A topic that cannot be created (its name
 collides, the replication factor is above the number of brokers) is logged and not tried again until
-a client asks for it.
+a client asks for it. Its partitions count against the client's quota of mutations, as in Kafka:
+while it is exceeded the topic is not created, and the answer does not say so.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from collections.abc import Callable
 from barnabas.cext.memory.threads import NamedThread
 from barnabas.config import DynamicConfig
 from barnabas.controller.internal_topics import internal_topic
-from barnabas.controller.topics import NewTopic, TopicController
-from barnabas.errors import KafkaError, TopicAlreadyExists
+from barnabas.controller.topics import Charge, NewTopic, TopicController
+from barnabas.errors import KafkaError, ThrottlingQuotaExceeded, TopicAlreadyExists
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.metadata.tree import MetadataError
 
@@ -37,16 +38,19 @@ class AutoTopicCreation:
         self._config = config
         self._cluster = cluster
         self._lock = threading.Lock()
-        self._waiting: dict[str, None] = {}  # in order; a name stays until its attempt is over
+        # By name, in order; a name stays until its attempt is over.
+        self._waiting: dict[str, Charge] = {}
         self._thread: threading.Thread | None = None
         self._stopped = False
 
-    def ask(self, name: str) -> None:
-        """Requests the creation of a topic; returns at once. `name` is a legal topic name."""
+    def ask(self, name: str, charge: Charge) -> None:
+        """Requests the creation of a topic; returns at once. `name` is a legal topic name. `charge`
+        counts the partitions against the client's quota, on another thread; it raises
+        ThrottlingQuotaExceeded."""
         with self._lock:
             if self._stopped or name in self._waiting or len(self._waiting) >= WAITING_MAX:
                 return
-            self._waiting[name] = None
+            self._waiting[name] = charge
             if self._thread is None:
                 self._thread = NamedThread(
                     target=self._run, name="auto-topic-creation", daemon=True
@@ -62,9 +66,12 @@ class AutoTopicCreation:
             thread.join(STOP_S)
 
     def _run(self) -> None:
-        while (name := self._next()) is not None:
+        while (asked := self._next()) is not None:
+            name, charge = asked
             try:
-                self._create(name)
+                self._create(name, charge)
+            except ThrottlingQuotaExceeded as error:
+                log.debug("topic %s is not created for a client: %s", name, error)
             except (KafkaError, MetadataError, OSError) as error:
                 log.warning(
                     "auto.create.topics.enable: cannot create topic %s for a client: %s",
@@ -78,17 +85,18 @@ class AutoTopicCreation:
             with self._lock:
                 del self._waiting[name]
 
-    def _next(self) -> str | None:
-        """Returns the next name; None ends the thread, and the next request starts another one."""
+    def _next(self) -> tuple[str, Charge] | None:
+        """Returns the next topic; None ends the thread, and the next request starts another one."""
         with self._lock:
             if self._waiting and not self._stopped:
-                return next(iter(self._waiting))
+                return next(iter(self._waiting.items()))
             self._thread = None
             return None
 
-    def _create(self, name: str) -> None:
+    def _create(self, name: str, charge: Charge) -> None:
         brokers = len(self._cluster().brokers)
         try:
-            self._topics.create(internal_topic(name, self._config, brokers) or NewTopic(name))
+            topic = internal_topic(name, self._config, brokers) or NewTopic(name)
+            self._topics.create(topic, charge=charge)
         except TopicAlreadyExists:
             pass  # another request, or another broker, was quicker

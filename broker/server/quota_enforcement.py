@@ -17,6 +17,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from barnabas.cext.network.quota_sensors import Sensor, bind
@@ -152,13 +153,26 @@ class QuotaEnforcement:
         """Counts so many created or deleted partitions against the quota of the request's client.
         `is_strict`: raises ThrottlingQuotaExceeded while the quota is exceeded; otherwise the
         client waits after the answer."""
-        found = self._limit(self._quotas, MUTATIONS, *_client_of(pending))
-        tags, limit = found or (SHARED, None)
+        self._charge(_client_of(pending), is_strict, pending.throttle, count)
+
+    def charge_later(self, pending: PendingRequest) -> Callable[[int], None]:
+        """Returns what counts partitions against the quota of the request's client when the request
+        is answered; it raises ThrottlingQuotaExceeded while the quota is exceeded."""
+        return partial(self._charge, _client_of(pending), True, lambda _wait_ms: None)
+
+    def _charge(
+        self,
+        client: tuple[str, str],
+        is_strict: bool,
+        throttle: Callable[[int], object],
+        count: int,
+    ) -> None:
+        tags, limit = self._limit(self._quotas, MUTATIONS, *client) or (SHARED, None)
         if limit is None or limit == math.inf:
             return
         now_ms = self._monotonic_ns() // 1_000_000
         with self._lock:
-            charge(self._bucket(tags, limit, now_ms), count, now_ms, is_strict, pending.throttle)
+            charge(self._bucket(tags, limit, now_ms), count, now_ms, is_strict, throttle)
 
     def _bucket(self, tags: Tags, limit: float, now_ms: int) -> TokenBucket:
         bucket = self._buckets.get(tags)

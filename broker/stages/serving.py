@@ -316,6 +316,7 @@ def _contexts(
             replicas,
             lambda: opened.tree.last_commit,
             wall_ms,
+            quotas.charge_later,
         ),
         contexts.ElectionContext(cluster, administration.seat, elections),
         contexts.FindContext(
@@ -403,6 +404,10 @@ def _user_credentials(opened: Opened) -> Callable[[], UserCredentials]:
     return made
 
 
+def _uncounted(_count: int) -> None:
+    """Of a broker without quotas."""
+
+
 class QuotasInForce:
     """The quotas in force. Most brokers have none, and import nothing for them."""
 
@@ -438,6 +443,10 @@ class QuotasInForce:
     def used(self) -> Iterable[Used]:
         """What clients use now, for the metrics."""
         return () if self._made is None else self._made.used()
+
+    def charge_later(self, pending: PendingRequest) -> Callable[[int], object]:
+        """Counts nothing where there were no quotas when the request came."""
+        return _uncounted if self._made is None else self._made.charge_later(pending)
 
     def charge(self, pending: PendingRequest, is_strict: bool, count: int) -> None:
         """Raises ThrottlingQuotaExceeded."""

@@ -1,5 +1,7 @@
 """The quota of controller mutations (KIP-599): what is refused, what is carried out late."""
 
+import time
+
 import pytest
 from compat.support import Wire
 from quotas.asking import set_quota
@@ -10,7 +12,7 @@ from barnabas.quotas.mutations import TokenBucket, charge
 from barnabas.wire import request
 
 CLIENT = {"client-id": "compat"}
-EXCEEDED = 89
+EXCEEDED, UNKNOWN = 89, 3
 BURST_S = 11  # controller.quota.window.num x controller.quota.window.size.seconds
 
 
@@ -92,6 +94,32 @@ def test_a_topic_that_is_refused_for_another_reason_costs_nothing(broker, wire):
     assert create(wire, 7, ("bad name!", 1000), ("x", -5)) == ([17, 37], 0)
     assert create(wire, 7, ("a", 1), ("b", BURST_S)) == ([0, 0], 0)
     assert create(wire, 7, ("c", 1))[0] == [EXCEEDED]
+
+
+def test_topics_of_metadata_count_and_are_not_created_in_debt(tmp_path):
+    """Apache Kafka 4.3.1 was asked: an answer of 3 without a throttle time, and no topic until the
+    debt is paid."""
+
+    def ask(name):
+        """Returns the answer, when what it asked for was tried."""
+        row = request(3).struct("topics")
+        body = request(3).cls(topics=[row(name=name)], allowAutoTopicCreation=True)
+        answer = wire.call(3, 9, body)
+        deadline = time.monotonic() + 30
+        while broker.node.serving.administration.auto_creation._waiting:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        return answer.topics[0].errorCode, answer.throttleTimeMs
+
+    settings = {"log.dirs": str(tmp_path), "num.partitions": str(BURST_S + 50)}
+    with Broker(settings) as broker, Wire(broker.bootstrap_servers) as wire:
+        set_quota(wire, CLIENT, controller_mutation_rate=1)
+        assert [ask("first"), ask("first")] == [(UNKNOWN, 0), (0, 0)]
+        assert [ask("late"), ask("late")] == [(UNKNOWN, 0), (UNKNOWN, 0)]
+        codes, throttle_ms = create(wire, 7, ("b", 1))
+        assert codes == [EXCEEDED] and 20_000 < throttle_ms <= 50_000
+        broker.clock.advance(ms=throttle_ms)
+        assert [ask("late"), ask("late")] == [(UNKNOWN, 0), (0, 0)]
 
 
 def test_a_bucket_holds_what_all_windows_give():
