@@ -7,8 +7,8 @@
 
 Both of Kafka's authorizers are taken and mean the same here: their rules are alike. Both settings
 of a class may name a plugin instead, whose name has no dot: one with the hook authorize, which
-decides before the rules, or one with the hook build_principal. A setting that would protect nothing
-stops the start.
+decides before the rules, or one with the hook build_principal; so may client.quota.callback.class,
+one with the hook client_quota. A setting that would protect nothing stops the start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from barnabas.config.settings import ConfigError
 
 AUTHORIZER, SUPER_USERS = "authorizer.class.name", "super.users"
-BUILDER = "principal.builder.class"
+BUILDER, QUOTAS = "principal.builder.class", "client.quota.callback.class"
 AUTHORIZERS = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "kafka.security.authorizer.AclAuthorizer",
@@ -29,7 +29,7 @@ def is_fulfilled(name: str, value: str | None) -> bool:
     """Whether this build does what the setting asks for."""
     if name == AUTHORIZER:
         return value in AUTHORIZERS or plugin_of(value) is not None
-    return name == SUPER_USERS or (name == BUILDER and plugin_of(value) is not None)
+    return name == SUPER_USERS or (name in (BUILDER, QUOTAS) and plugin_of(value) is not None)
 
 
 def plugin_of(value: object) -> str | None:

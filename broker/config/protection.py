@@ -22,12 +22,7 @@ WANTED = {
         "super.users",
         "principal.builder.class",
     ),
-    # Those of the metadata tree replace them (kafka-configs --entity-type clients).
-    "quotas by settings": (
-        "quota.producer.default",
-        "quota.consumer.default",
-        "client.quota.callback.class",
-    ),
+    "quotas by a Java class": ("client.quota.callback.class",),
     "re-authentication": ("connections.max.reauth.ms",),
     "TLS to ZooKeeper": ("zookeeper.ssl.client.enable",),
 }

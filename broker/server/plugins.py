@@ -7,6 +7,7 @@ interceptor; until then every method here only tests `_registry`.
     plugins=a,b                      the plugins that run, in their order
     create.topic.policy.class.name   one more plugin, which must have the hook check_new_topic
     alter.config.policy.class.name   one more plugin, which must have the hook check_config_change
+    client.quota.callback.class      one more plugin, which must have the hook client_quota
     authorizer.class.name            one more plugin, which must have the hook authorize
     principal.builder.class          one more plugin, which must have the hook build_principal
     plugin.NAME.key=value            options of a plugin, see hooks/options.py
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.cext.memory.threads import NamedThread
 from barnabas.config import DynamicConfig, TopicConfig
-from barnabas.config.access import AUTHORIZER, BUILDER, plugin_of
+from barnabas.config.access import AUTHORIZER, BUILDER, QUOTAS, plugin_of
 from barnabas.config.layers import Layers, value_in_force
 from barnabas.config.settings import BROKER_SETTINGS
 from barnabas.errors import PolicyViolation, SaslAuthenticationFailed
@@ -55,6 +56,7 @@ HOOKS = {  # by a topic setting: the hook that the plugins in its value must hav
 POLICIES = {  # by a setting of Kafka that names one plugin: the hook that this plugin must have
     "create.topic.policy.class.name": "check_new_topic",
     "alter.config.policy.class.name": "check_config_change",
+    QUOTAS: "client_quota",
 }
 SECURITY = {AUTHORIZER: "authorize", BUILDER: "build_principal"}  # the same, or a class of Kafka
 PLAIN_POLICIES = frozenset({"time", "size"})  # built in: these need no plugin

@@ -16,8 +16,6 @@ ASKED = {
     "ssl.provider": "BCFIPS",
     "authorizer.class.name": "org.example.Authorizer",
     "principal.builder.class": "org.example.Builder",
-    "quota.producer.default": "1000",
-    "quota.consumer.default": "1000",
     "client.quota.callback.class": "org.example.Quota",
     "listener.name.internal.scram.connections.max.reauth.ms": "1000",
     "zookeeper.ssl.client.enable": "true",

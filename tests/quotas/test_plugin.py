@@ -5,11 +5,13 @@ import math
 import pytest
 from compat.support import Wire, create_topic
 from hooks.test_decision_hooks import registered
+from installed_plugins import install
 from quotas.asking import set_quota
 from quotas.test_enforcement import CLIENT, produce
 from quotas.test_mutations import EXCEEDED, create
 
 from barnabas import Broker
+from barnabas.stages.configured import CannotStart
 
 CALL = {"user": "ANONYMOUS", "client_id": "compat"}
 
@@ -25,6 +27,26 @@ def broker(tmp_path):
 def wire(broker):
     with Wire(broker.bootstrap_servers) as made:
         yield made
+
+
+def test_client_quota_callback_class(tmp_path, monkeypatch):
+    """client.quota.callback.class: names a plugin with the hook client_quota."""
+    source = """
+        from barnabas import hookimpl
+
+        class Thousand:
+            @hookimpl
+            def client_quota(self, quota):
+                return 1000 if quota == "producer_byte_rate" else None
+    """
+    install(tmp_path / "installed", monkeypatch, "thousand", source, thousand="Thousand")
+    settings = {"log.dirs": str(tmp_path / "data"), "client.quota.callback.class": "thousand"}
+    with Broker(settings) as broker:
+        create_topic(broker.bootstrap_servers, "t")
+        with Wire(broker.bootstrap_servers) as wire:
+            assert 9000 < produce(wire, 19_000) < 11_000
+    with pytest.raises(CannotStart, match="does not implement client_quota"):
+        Broker(settings | {"client.quota.callback.class": "audit"}).start()
 
 
 def limited(broker, answer):
@@ -44,7 +66,7 @@ def test_a_plugin_limits_without_any_quota_in_the_tree(broker, wire):
 
 def test_a_plugin_counts_before_the_tree(broker, wire):
     set_quota(wire, CLIENT, producer_byte_rate=1, controller_mutation_rate=1)
-    limited(broker, lambda quota, **_: math.inf if quota == "producer_byte_rate" else 2)
+    limited(broker, lambda quota, **_: 2 if quota == "controller_mutation_rate" else math.inf)
     assert produce(wire, 19_000) == 0
     # 22 tokens at 2 a second: 11 too many are 5.5 s, so that a slow machine does not wait them out.
     assert create(wire, 7, ("a", 22), ("b", 11)) == ([0, 0], 0)
