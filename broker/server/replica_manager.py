@@ -213,7 +213,8 @@ class ReplicaManager:
                 index,
                 leader_id=self._leader_of(topic.partitions[index], state),
                 leader_epoch=now.leader_epoch,
-                isr_count=len(now.isr),
+                replicas=topic.partitions[index].replicas,
+                isr=now.isr,
             )
 
     def _serve_one(
@@ -227,8 +228,9 @@ class ReplicaManager:
             directory=str(opened.directory.parent) if opened is not None else None,
             leader_epoch=state.leader_epoch if state is not None else 0,
             leader_id=self._leader_of(topic.partitions[index], cluster),
-            isr_count=len(state.isr) if state is not None else 1,
-            replica_count=len(topic.partitions[index].replicas),
+            replicas=topic.partitions[index].replicas,
+            isr=state.isr if state is not None else (),
+            high_watermark=self._logs.high_watermark(topic.name, index),
         )
 
     def _leader_of(self, partition: Partition, cluster: ClusterState) -> int:

@@ -420,6 +420,10 @@ class LogManager:
         with self._lock:
             return self._logs.get((topic, partition))
 
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """Returns the high watermark that a checkpoint had at start, as an offset; 0: none."""
+        return max(state.high_watermarks.get((topic, partition), 0) for state in self._dirs)
+
     def get_or_create(
         self, topic: str, partition: int, topic_id: bytes, config: TopicConfig
     ) -> PartitionLog:

@@ -25,9 +25,13 @@ has the error TOPIC_AUTHORIZATION_FAILED and is treated like one that does not e
 checked at each fetch of a session too, and again when a rule changes while the request waits, until
 its records go out.
 
-This broker does not serve followers. A client that sends a replica id needs the right
-CLUSTER_ACTION, and without it counts as no replica (CVE-2018-1288). With it, the broker answers a
-replica id >= 0 as Kafka answers a replica that is not assigned: UNKNOWN_LEADER_EPOCH if the request has an epoch, else NOT_LEADER_OR_FOLLOWER.
+A client that sends a replica id needs the right CLUSTER_ACTION, and without it counts as no replica
+(CVE-2018-1288). With it, a replica id >= 0 is that of a follower. It reads up to the log's end
+whatever its isolation, no plugin sees its records, and no client quota counts them. Its first look
+at a partition records its fetch offset (cext/partition/replicas.pyx), which may move the high
+watermark; the answer has the high watermark from after that. An append wakes its waiting fetch. A
+replica that is not assigned gets UNKNOWN_LEADER_EPOCH if the request has an epoch, else
+NOT_LEADER_OR_FOLLOWER.
 
 A delayed fetch first registers its watches, then reads the partitions' state again, then waits.
 This module keeps no Partition pointer: each look enters an epoch of its own. Slices hold
@@ -90,10 +94,11 @@ from barnabas.cext.network.quotas cimport (
 from barnabas.cext.network.topic_permission cimport topic_refusal
 from barnabas.cext.partition.partitions cimport (
     LOCAL_THREAD, Partition, partition_commit, partition_error, partition_find, partition_find_id,
-    partition_high_watermark, partition_unwatch, partition_visible_end, partition_watch,
-    table_bind_waker, table_epochs, table_local_wakes, table_of, table_system, table_wait_local,
-    watch_waits,
+    partition_follower_fetched, partition_has_follower, partition_high_watermark, partition_unwatch,
+    partition_visible_end, partition_watch, partition_watch_appends, table_bind_waker, table_epochs,
+    table_local_wakes, table_of, table_system, table_wait_local, watch_waits,
 )
+from barnabas.cext.partition.replicas cimport FollowerFetch
 from barnabas.cext.partition.topics cimport ProducePolicy
 from barnabas.cext.record.records cimport AT_BATCH_LENGTH, LOG_OVERHEAD
 from barnabas.cext.codec.wire import MalformedMessage
@@ -131,6 +136,10 @@ cdef struct Budget:             # the result of one look, and the rest of the li
 
 # ---- one partition (inside an epoch)
 
+cdef inline int64_t now_ns(FetchCore* core) noexcept nogil:
+    cdef System* system = table_system(core.table)
+    return system.monotonic_ns(system)
+
 cdef inline int16_t refuse(FetchPartition* part, int16_t error, const Partition* p) noexcept nogil:
     """Sets an error. The answer then has no offsets of the log, but has the leader if it moved."""
     part.error = error
@@ -150,7 +159,7 @@ cdef Partition* find(FetchCore* core, FetchPartition* part, int16_t* error) noex
     error[0] = UNKNOWN_TOPIC_OR_PARTITION if p == NULL else 0
     return p
 
-cdef int16_t check_leader(FetchCore* core, const FetchRequest* r, const FetchPartition* part, const Partition* p) noexcept nogil:
+cdef int16_t check_leader(FetchCore* core, const FetchRequest* r, const FetchPartition* part, Partition* p) noexcept nogil:
     """Checks in Kafka's order: storage, the epochs, the leader, the replica id of the request."""
     cdef int16_t error = partition_error(core.table, p)
     cdef int32_t epoch = atomic_load_i32(&p.leader_epoch)
@@ -160,7 +169,7 @@ cdef int16_t check_leader(FetchCore* core, const FetchRequest* r, const FetchPar
         return FENCED_LEADER_EPOCH if part.leader_epoch < epoch else UNKNOWN_LEADER_EPOCH
     if error != 0:
         return error
-    if r.replica_id >= 0:
+    if r.replica_id >= 0 and not partition_has_follower(p, r.replica_id):
         return UNKNOWN_LEADER_EPOCH if part.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
     return 0
 
@@ -200,7 +209,7 @@ cdef int16_t read_records(FetchCore* core, FetchPartition* part, Partition* p, i
     if part.bytes_max < size_max:
         size_max = part.bytes_max
     if part.offset >= limit:
-        if log_end > part.high_watermark:
+        if limit < log_end:
             partition_commit(core.table, p)
         return 0
     if size_max < 0:
@@ -223,14 +232,31 @@ cdef int16_t look_at(FetchCore* core, const FetchRequest* r, FetchPartition* par
     cdef Partition* p = find(core, part, &error)
     if p == NULL:
         return refuse(part, error, NULL)
-    error = look_into(core, r, part, p, budget)
+    error = look_into(core, r, part, p, budget, counted_by != NOT_COUNTED)
     if counted_by != NOT_COUNTED:
         count(p.counters, counted_by, COUNT_FETCHES, 1)
         if error != 0 and not fetch_error_is_expected(error):
             count(p.counters, counted_by, COUNT_FETCHES_FAILED, 1)
     return error
 
-cdef int16_t look_into(FetchCore* core, const FetchRequest* r, FetchPartition* part, Partition* p, Budget* budget) noexcept nogil:
+cdef int16_t note_follower(FetchCore* core, const FetchRequest* r, const FetchPartition* part, Partition* p, int64_t log_end) noexcept nogil:
+    """Records where a follower is. Returns 0, or an error when it is none any more."""
+    cdef FollowerFetch fetch
+    fetch.broker_id = r.replica_id
+    fetch.broker_epoch = r.replica_epoch
+    fetch.leader_epoch = part.leader_epoch
+    fetch.offset = part.offset
+    fetch.log_start_offset = part.follower_log_start
+    fetch.leader_end_offset = log_end
+    fetch.now_ns = now_ns(core)
+    return partition_follower_fetched(core.table, p, &fetch)
+
+cdef inline int64_t read_limit(const FetchRequest* r, const FetchPartition* part, int64_t log_end) noexcept nogil:
+    if r.replica_id >= 0:
+        return log_end
+    return part.last_stable_offset if r.isolation == 1 else part.high_watermark
+
+cdef int16_t look_into(FetchCore* core, const FetchRequest* r, FetchPartition* part, Partition* p, Budget* budget, bint first_time) noexcept nogil:
     cdef int16_t error
     cdef int64_t log_start, log_end
     error = check_leader(core, r, part, p)
@@ -242,17 +268,21 @@ cdef int16_t look_into(FetchCore* core, const FetchRequest* r, FetchPartition* p
         error = check_divergence(part, p, log_start)
         if error != 0:
             return refuse(part, error, NULL)
+    if not part.diverging and (part.offset < log_start or part.offset > log_end):
+        return refuse(part, OFFSET_OUT_OF_RANGE, NULL)
+    if first_time and r.replica_id >= 0 and not part.diverging:
+        error = note_follower(core, r, part, p, log_end)
+        if error != 0:
+            return refuse(part, error, p)
     part.high_watermark = partition_high_watermark(p)
     part.last_stable_offset = partition_visible_end(core.table, p, True)
     part.log_start_offset = log_start
     if part.diverging:
         return 0
-    if part.offset < log_start or part.offset > log_end:
-        return refuse(part, OFFSET_OUT_OF_RANGE, NULL)
     error = read_records(
-        core, part, p, part.last_stable_offset if r.isolation == 1 else part.high_watermark,
-        log_end, r.isolation == 1, budget)
-    part.intercepted = part.slice.size_bytes > 0 and fetch_is_intercepted(p)
+        core, part, p, read_limit(r, part, log_end), log_end, r.isolation == 1, budget)
+    part.intercepted = (
+        part.slice.size_bytes > 0 and r.replica_id < 0 and fetch_is_intercepted(p))
     return refuse(part, error, NULL) if error != 0 else 0
 
 cdef inline bint fetch_is_intercepted(Partition* p) noexcept nogil:
@@ -329,7 +359,9 @@ cdef bint watch_all(FetchCore* core, FetchWait* w, const Request* request) noexc
         watch = &w.watches[i]
         if not watch_waits(watch) and w.r.parts[i].absent == PART_PRESENT:
             p = find(core, &w.r.parts[i], &error)
-            if p != NULL:
+            if p != NULL and w.r.replica_id >= 0:
+                partition_watch_appends(core.table, p, watch)
+            elif p != NULL:
                 partition_watch(core.table, p, watch)
     epoch_leave(table_epochs(core.table), slot)
     return True
@@ -349,10 +381,6 @@ cdef void wait_free(FetchCore* core, FetchWait* w) noexcept nogil:
     cold_wait_release(w.cold)
     fetch_request_free(&w.r)
     free(w)
-
-cdef inline int64_t now_ns(FetchCore* core) noexcept nogil:
-    cdef System* system = table_system(core.table)
-    return system.monotonic_ns(system)
 
 # ---- rights
 
@@ -440,14 +468,16 @@ cdef void count_answer(FetchCore* core, FetchWait* w, const Request* request, in
     for i in range(w.r.part_count):
         part = &w.r.parts[i]
         request_error(request, part.error)
-        if part.slice.size_bytes:
+        if part.slice.size_bytes and not request.from_follower:
             p = find(core, part, &absent)
             if p != NULL:
                 count(p.counters, request.thread_index, COUNT_BYTES_OUT, part.slice.size_bytes)
     epoch_leave(table_epochs(core.table), slot)
 
 cdef inline QuotaSensor* quota_of(const Request* request) noexcept nogil:
-    return NULL if request.quota == NULL else request.quota.sensors[QUOTA_FETCH]
+    if request.quota == NULL or request.from_follower:
+        return NULL
+    return request.quota.sensors[QUOTA_FETCH]
 
 cdef bint exceeds(QuotaSensor* quota, const FetchWait* w, const Request* request, int64_t now_ms) noexcept nogil:
     """Counts the records against the client's quota, unless they exceed it: then the client must
@@ -644,6 +674,8 @@ cdef int native_handle(void* context, Request* request, Response* out, Parked* p
     if request.permissions != NULL and not check_rights(core, w, request):
         return HANDLER_PYTHON
     request.from_follower = w.r.replica_id >= 0
+    if request.from_follower:
+        w.r.isolation = 0           # its answer lists no aborted transactions
     if quota_of(request) != NULL:       # as in Kafka: an answer that never fits is never asked for
         w.r.max_bytes = <int32_t>min(<int64_t>w.r.max_bytes, quota_largest(quota_of(request)))
     w.deadline_ns = request.received_ns + w.r.max_wait_ms * NS_PER_MS

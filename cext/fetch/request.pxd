@@ -36,14 +36,16 @@ cdef enum:  # whether a partition is read, in the order in which Kafka answers t
 cdef struct FetchPartition:
     FetchKey key
     int64_t offset
+    int64_t follower_log_start  # -1: the request does not say; it is as before
     int32_t leader_epoch        # -1: not checked
     int32_t last_fetched_epoch  # -1: not checked
     int32_t bytes_max
     # what was found
     int16_t error
-    int absent                  # one of the above
+    int8_t absent               # one of the above
     bint diverging
-    bint in_answer                 # the answer contains it
+    bint in_answer              # the answer contains it
+    bint intercepted            # plugins look at the records: the topic's policy says so
     int32_t diverging_epoch
     int64_t diverging_end
     int32_t leader_id           # with leader_now_epoch: the current leader, if the version has it
@@ -54,13 +56,13 @@ cdef struct FetchPartition:
     AbortedTxns aborted         # for readers of committed records
     LogSlice slice              # size 0: no records; else a reference is held
     Rewrite* rewrite            # plugins look at the records before they are sent (interception.pxd)
-    bint intercepted            # the topic's policy says so
     void* entry                 # the session's entry of this partition (sessions.pxd), or NULL
 
 cdef struct FetchRequest:
     int16_t version
     int8_t isolation
-    int32_t replica_id
+    int32_t replica_id          # >= 0: a follower's
+    int64_t replica_epoch       # broker epoch of the follower; -1: unknown
     int32_t max_wait_ms
     int32_t min_bytes
     int32_t max_bytes

@@ -8,7 +8,7 @@
         partitions [] of
             partition int32; currentLeaderEpoch int32 (from 9); fetchOffset int64
             lastFetchedEpoch int32 (from 12); logStartOffset int64 (from 5); partitionMaxBytes int32
-            tags: 0 replicaDirectoryId (from 17), 1 highWatermark (from 18): of followers
+            tags: 0 replicaDirectoryId (from 17), 1 highWatermark (from 18): of followers, not used
     forgottenTopicsData [] of topic and partitions []int32  from 7
     rackId string                                           from 11
     tags: 0 clusterId
@@ -33,6 +33,7 @@ from barnabas.cext.log.txn_index cimport aborted_txns_free
 cdef void fetch_request_init(FetchRequest* r) noexcept nogil:
     memset(r, 0, sizeof(FetchRequest))
     r.replica_id = -1
+    r.replica_epoch = -1
     r.session_epoch = -1
     buffer_init(&r.names)
 
@@ -79,6 +80,7 @@ cdef FetchPartition* fetch_add(FetchRequest* r) noexcept nogil:
     grown = &r.parts[r.part_count]
     r.part_count += 1
     memset(grown, 0, sizeof(FetchPartition))
+    grown.follower_log_start = -1
     forget_found(grown)
     return grown
 
@@ -135,7 +137,7 @@ cdef void skip_tags(Cursor* c) noexcept nogil:
             return
 
 cdef void read_partition_tags(Cursor* c, int16_t version) noexcept nogil:
-    """Skips a field of followers, which this broker does not use; checks its size."""
+    """Skips the fields of followers, which this broker does not use; checks their size."""
     cdef int64_t last = -1, tag
     cdef Cursor value
     cdef int32_t i
@@ -161,7 +163,7 @@ cdef void read_request_tags(Cursor* c, FetchRequest* r) noexcept nogil:
             c.bad = c.bad or value.bad or value.p != value.end
         elif tag == 1 and r.version >= 15:
             r.replica_id = cursor_i32(&value)
-            cursor_i64(&value)
+            r.replica_epoch = cursor_i64(&value)
             skip_tags(&value)
             c.bad = c.bad or value.bad or value.p != value.end
 
@@ -179,7 +181,7 @@ cdef int read_partition(Cursor* c, FetchRequest* r, const FetchKey* topic) noexc
     part.offset = cursor_i64(c)
     part.last_fetched_epoch = cursor_i32(c) if r.version >= 12 else -1
     if r.version >= 5:
-        cursor_i64(c)  # the follower's log start
+        part.follower_log_start = cursor_i64(c)
     part.bytes_max = cursor_i32(c)
     if r.version >= FETCH_FLEXIBLE_FROM:
         read_partition_tags(c, r.version)

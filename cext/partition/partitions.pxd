@@ -8,7 +8,7 @@ again.
 from cpython.ref cimport PyObject
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
-from barnabas.cext.memory.atomics cimport atomic_load_i32
+from barnabas.cext.memory.atomics cimport atomic_load_i32, atomic_load_pointer
 from barnabas.cext.memory.condition cimport pthread_cond_t
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.partition.group_commit cimport CommitItem, CommitQueue
@@ -22,6 +22,7 @@ from barnabas.cext.log.log cimport Log
 from barnabas.cext.memory.epoch cimport EpochDomain
 from barnabas.cext.memory.mutex cimport pthread_mutex_t
 from barnabas.cext.memory.sys cimport System
+from barnabas.cext.partition.replicas cimport FollowerFetch
 from barnabas.cext.partition.topics cimport ProducePolicy, Topic    # max.message.bytes and what else a batch must obey
 
 cdef struct Partition:
@@ -34,9 +35,10 @@ cdef struct Partition:
     int32_t leader_id               # -1: none
     int32_t leader_epoch
     int64_t high_watermark          # read and write with the atomic helpers only
+    void* replicas                  # Replicas*; NULL: this node does not lead it, or there is one replica
     ProducePolicy* policy           # retired through the epoch when replaced
-    int32_t isr_count               # replicas in sync, this one included
-    int32_t replica_count           # limit of min.insync.replicas
+    int32_t isr_count               # of the confirmed ISR, the leader included
+    int32_t replica_count
     int32_t offline                 # its log directory failed
     TopicCounters* counters         # those of its topic
 
@@ -73,6 +75,9 @@ cdef struct Table:
     int64_t local_wakes
     int64_t removed_counts[COUNTS]  # of topics that were removed
     int64_t removals
+    void* live_brokers          # LiveBrokers*; NULL: not known. A change replaces it
+    int64_t replica_lag_ns_max  # replica.lag.time.max.ms; atomic
+    int32_t someone_may_join    # atomic: a follower's fetch has found that it may join the ISR
 
 # A waiting request's entry in the list of one partition; the request's owner allocates it.
 cdef struct Watch:
@@ -83,6 +88,7 @@ cdef struct Watch:
     uint64_t generation
     int32_t thread_index
     uint64_t connection_id
+    bint at_append              # it waits for records, below the high watermark or not
     bint linked
 
 # Returns the Table of a PartitionTable object. Raises TypeError for another object.
@@ -130,21 +136,36 @@ cdef inline bint topic_has_partition(const Topic* topic, int32_t index) noexcept
 # Returns the name of the topic with that id, NULL when there is none.
 cdef const char* topic_name_by_id(Table* table, const uint8_t* topic_id, int32_t* name_bytes) noexcept nogil
 
+# Returns how many replicas must be in sync for acks=all: min.insync.replicas, and no more than there
+# are.
+cdef inline int32_t partition_isr_size_min(Partition* partition) noexcept nogil:
+    return min(
+        <int32_t>(<ProducePolicy*>atomic_load_pointer(
+            <void**>&partition.policy)).min_insync_replicas,
+        atomic_load_i32(&partition.replica_count))
+# Returns the size of the ISR, with followers that are joining it.
+cdef int32_t partition_isr_size_max(Partition* partition) noexcept nogil
+# Returns whether the broker is a follower of this partition, which this node leads.
+cdef bint partition_has_follower(Partition* partition, int32_t broker_id) noexcept nogil
+# Records a follower's fetch and raises the high watermark. Returns 0, 6 NOT_LEADER_OR_FOLLOWER,
+# 74 FENCED_LEADER_EPOCH or 75 UNKNOWN_LEADER_EPOCH.
+cdef int16_t partition_follower_fetched(Table* table, Partition* partition, const FollowerFetch* fetch) noexcept nogil
+
 cdef int64_t partition_high_watermark(const Partition* partition) noexcept nogil
 # Returns the end of the records that a consumer may read: the high watermark, or the last stable
 # offset
 # for read_committed.
 cdef int64_t partition_visible_end(Table* table, Partition* partition, bint committed_only) noexcept nogil
 
-# Call it after an append. With `os` durability it moves the high watermark to the log's end and
-# wakes
-# watches. With `fsync` it requests a flush when a request waits (a watch, or `wanted`) or
-# flush.messages
-# records are unflushed; the group commit moves the high watermark after fdatasync.
+# Call it after an append. With `os` durability it raises the high watermark as far as the followers
+# allow and wakes watches. With `fsync` it requests a flush when a request waits (a watch, or
+# `wanted`) or flush.messages records are unflushed; the group commit raises the high watermark after
+# fdatasync.
 cdef void partition_appended(Table* table, Partition* partition, bint wanted) noexcept nogil
 # Requests a flush of all records appended so far: with `fsync` durability when the high watermark
 # is
-# below the log's end, and with both when flush.messages records are unflushed.
+# below the log's end and that is not for want of followers, and with both when flush.messages
+# records are unflushed.
 cdef void partition_commit(Table* table, Partition* partition) noexcept nogil
 
 # A watch fires once: when the high watermark moves, the leader changes, or the partition goes
@@ -154,6 +175,8 @@ cdef void partition_commit(Table* table, Partition* partition) noexcept nogil
 # the
 # request.
 cdef void partition_watch(Table* table, Partition* partition, Watch* watch) noexcept nogil
+# A watch that an append fires, too: a follower reads beyond the high watermark.
+cdef void partition_watch_appends(Table* table, Partition* partition, Watch* watch) noexcept nogil
 # Fires all watches of the partition.
 cdef void partition_wake(Table* table, Partition* partition) noexcept nogil
 # Removes a watch; does nothing when it has fired or the partition was removed.

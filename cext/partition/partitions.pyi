@@ -1,6 +1,8 @@
+from collections.abc import Collection, Mapping
 from typing import Any, final
 
 from barnabas.cext.partition.group_commit import GroupCommit
+from barnabas.cext.partition.replicas import ReplicaState
 from barnabas.cext.memory.epoch import Epochs
 from barnabas.cext.log.log_handle import LogHandle
 from barnabas.cext.memory.sys import SystemCalls
@@ -34,15 +36,30 @@ class PartitionTable:
         directory: str | None = None,
         leader_epoch: int = 0,
         leader_id: int | None = None,
-        isr_count: int = 1,
-        replica_count: int = 1,
+        replicas: Collection[int] | None = None,
+        isr: Collection[int] | None = None,
+        high_watermark: int | None = None,
     ) -> PartitionHandle: ...
     def remove_partition(self, name: str, index: int) -> None: ...
     def partition(self, name: str, index: int) -> PartitionHandle | None: ...
     def find(self, topic_id: bytes, index: int) -> PartitionHandle | None: ...
     def set_leader(
-        self, name: str, index: int, *, leader_id: int, leader_epoch: int, isr_count: int = 1
+        self,
+        name: str,
+        index: int,
+        *,
+        leader_id: int,
+        leader_epoch: int,
+        replicas: Collection[int] | None = None,
+        isr: Collection[int] | None = None,
+        high_watermark: int | None = None,
     ) -> None: ...
+    replica_lag_ms_max: int
+    def set_live_brokers(self, epochs: Mapping[int, int]) -> None: ...
+    def set_isr(self, name: str, index: int, isr: Collection[int], is_pending: bool) -> bool: ...
+    def replica_states(self, name: str, index: int) -> list[ReplicaState]: ...
+    def lagging(self) -> list[tuple[str, int, list[int]]]: ...
+    def caught_up(self) -> list[tuple[str, int, list[int]]]: ...
     def set_offline(self, name: str, index: int) -> None: ...
     def memory_bytes(self) -> int: ...
 

@@ -6,7 +6,11 @@ map, array, topic, partition or policy that a reader may still use is retired th
 Python makes all changes, one at a time under `changes`.
 
 High watermark: with `os` durability it is the log's end after each append; with `fsync` it is the
-flushed end, and the group commit (group_commit.pyx) moves it. It never decreases.
+flushed end, and the group commit (group_commit.pyx) moves it. A partition with followers also waits
+for those (replicas.pyx). While this node leads, it never decreases.
+
+Leadership: a set_leader that ends it returns when no thread appends or answers as leader any more,
+so that the log may then follow another leader.
 
 Watches: a list per partition under its own mutex. A waiting thread links a watch and then checks
 the partition again; the thread that moves the high watermark checks the list afterwards. Both put a
@@ -32,7 +36,7 @@ from barnabas.cext.log.log_handle cimport LogHandle
 from barnabas.cext.log.log_transactions cimport log_first_unstable_offset, log_high_watermark_moved
 from barnabas.cext.log.offline cimport mark_offline
 from barnabas.cext.memory.atomics cimport (
-    atomic_add_i64, atomic_cas_i64, atomic_fence, atomic_load_i32, atomic_load_i64,
+    atomic_add_i64, atomic_cas_i32, atomic_cas_i64, atomic_fence, atomic_load_i32, atomic_load_i64,
     atomic_load_pointer, atomic_store_i32, atomic_store_i64, atomic_store_pointer,
 )
 from barnabas.cext.memory.condition cimport (
@@ -49,6 +53,13 @@ from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.partition.group_commit cimport (
     CommitItem, CommitQueue, GroupCommit, commit_ask, commit_forget, commit_item_init,
 )
+from barnabas.cext.partition.replicas cimport (
+    FollowerFetch, JoinRules, LiveBrokers, Replicas, REPLICAS_BEHIND, REPLICAS_CLOSED,
+    REPLICAS_MOVED, REPLICAS_NEW_EPOCH, REPLICAS_OK, REPLICAS_OLD_EPOCH, REPLICAS_UNKNOWN,
+    live_brokers_new, replicas_bytes, replicas_caught_up, replicas_fetched,
+    replicas_find, replicas_free, replicas_isr_size_max, replicas_lagging, replicas_new,
+    replicas_raise, replicas_replace, replicas_set_isr, replicas_states,
+)
 from barnabas.cext.partition.topics cimport (
     Entries, Map, Topic, map_add, map_new, map_remove, map_topic, policy_new, topic_by_id,
     topic_by_name, topic_entry, topic_id_bytes, topic_name_bytes, topic_new, topic_release,
@@ -57,9 +68,18 @@ from barnabas.cext.partition.topics cimport (
 
 MAX_PARTITIONS = 1_000_000      # partitions of one topic, which has an array with 8 bytes each
 
+cdef enum:                      # the watches that _wake fires
+    WAKE_APPENDS = 0            # those that wait for records
+    WAKE_ALL = 1
+    WAKE_FOR_GOOD = 2           # all, and those that are added later
+
+cdef int64_t NS_PER_MS = 1000000
+cdef int64_t REPLICA_LAG_NS_MAX = 30000 * NS_PER_MS     # the default of replica.lag.time.max.ms
+
 cdef void _entry_free(void* pointer) noexcept nogil:
     cdef Entry* entry = <Entry*>pointer
     topic_release(entry.topic)
+    replicas_free(entry.p.replicas)
     pthread_mutex_destroy(&entry.watch_lock)
     free(entry)
 
@@ -166,30 +186,47 @@ cdef bint table_wait_local(Table* table, int64_t wakes_seen, int64_t deadline_ns
     pthread_mutex_unlock(&table.local_lock)
     return moved
 
-cdef void _wake_all(Table* table, Entry* entry, bint close) noexcept nogil:
+cdef void _unlink(Entry* entry, Watch* watch) noexcept nogil:
+    """Takes a watch out of its list. Afterwards only its owner uses it, and may read `linked` without
+    the lock, which the caller holds."""
+    if watch.previous != NULL:
+        watch.previous.next = watch.next
+    else:
+        atomic_store_pointer(&entry.watches, watch.next)
+    if watch.next != NULL:
+        watch.next.previous = watch.previous
+    atomic_store_i32(<int32_t*>&watch.linked, 0)
+
+cdef void _wake(Table* table, Entry* entry, int which) noexcept nogil:
     cdef Watch* watch
     cdef Watch* following
     cdef int32_t thread_index
     cdef uint64_t connection_id
     pthread_mutex_lock(&entry.watch_lock)
-    if close:
-        entry.closed = True
+    entry.closed = entry.closed or which == WAKE_FOR_GOOD
     watch = <Watch*>entry.watches
-    atomic_store_pointer(&entry.watches, NULL)
     while watch != NULL:
         following = watch.next
-        thread_index = watch.thread_index
-        connection_id = watch.connection_id
-        # From here on only the owner uses the watch: it may read `linked` without the lock.
-        atomic_store_i32(<int32_t*>&watch.linked, 0)
-        table_wake(table, thread_index, connection_id)
+        if which != WAKE_APPENDS or watch.at_append:
+            thread_index = watch.thread_index
+            connection_id = watch.connection_id
+            _unlink(entry, watch)
+            table_wake(table, thread_index, connection_id)
         watch = following
     pthread_mutex_unlock(&entry.watch_lock)
 
 cdef void partition_wake(Table* table, Partition* partition) noexcept nogil:
-    _wake_all(table, <Entry*>partition, False)
+    _wake(table, <Entry*>partition, WAKE_ALL)
 
 cdef void partition_watch(Table* table, Partition* partition, Watch* watch) noexcept nogil:
+    watch.at_append = False
+    _link(table, partition, watch)
+
+cdef void partition_watch_appends(Table* table, Partition* partition, Watch* watch) noexcept nogil:
+    watch.at_append = True
+    _link(table, partition, watch)
+
+cdef void _link(Table* table, Partition* partition, Watch* watch) noexcept nogil:
     cdef Entry* entry = <Entry*>partition
     cdef Watch* first
     cdef bint linked
@@ -221,32 +258,66 @@ cdef void partition_unwatch(Table* table, Watch* watch) noexcept nogil:
     if entry != NULL:
         pthread_mutex_lock(&entry.watch_lock)
         if watch.linked:
-            if watch.previous != NULL:
-                watch.previous.next = watch.next
-            else:
-                atomic_store_pointer(&entry.watches, watch.next)
-            if watch.next != NULL:
-                watch.next.previous = watch.previous
-            watch.linked = False
+            _unlink(entry, watch)
         pthread_mutex_unlock(&entry.watch_lock)
     epoch_leave(table.epochs, slot)
 
-cdef bint _raise_high_watermark(Partition* partition, int64_t to) noexcept nogil:
+# -------------------------------------------------------------------------------- the high watermark
+
+cdef inline LiveBrokers* _live_brokers(Table* table) noexcept nogil:
+    return <LiveBrokers*>atomic_load_pointer(&table.live_brokers)
+
+cdef inline Replicas* _replicas(Partition* partition) noexcept nogil:
+    return <Replicas*>atomic_load_pointer(&partition.replicas)
+
+cdef bint _raise_alone(Partition* partition, int64_t to) noexcept nogil:
     cdef int64_t seen = atomic_load_i64(&partition.high_watermark)
     while seen < to:
         if atomic_cas_i64(&partition.high_watermark, seen, to):
-            log_high_watermark_moved(partition.log, to)
             return True
         seen = atomic_load_i64(&partition.high_watermark)
     return False
 
+cdef bint _raise_with(Table* table, Partition* partition, Replicas* replicas, int64_t durable_end) noexcept nogil:
+    cdef JoinRules rules
+    cdef int status = REPLICAS_CLOSED
+    rules.live = _live_brokers(table)
+    rules.lag_ns_max = atomic_load_i64(&table.replica_lag_ns_max)
+    rules.system = table.system
+    while status == REPLICAS_CLOSED and replicas != NULL:
+        status = replicas_raise(
+            replicas, &partition.high_watermark, durable_end, partition_isr_size_min(partition),
+            &rules)
+        replicas = _replicas(partition)
+    return status == REPLICAS_MOVED
+
+cdef bint _raise_high_watermark(Table* table, Partition* partition) noexcept nogil:
+    """Raises the high watermark as far as it may go; returns whether it moved. That of a follower
+    comes with the fetched records."""
+    cdef int64_t durable_end = (
+        log_flushed_offset(partition.log) if table.fsync else log_end_offset(partition.log))
+    cdef Replicas* replicas = _replicas(partition)
+    cdef bint moved
+    if replicas != NULL:
+        moved = _raise_with(table, partition, replicas, durable_end)
+    else:
+        moved = atomic_load_i32(&partition.replica_count) <= 1 and (
+            _raise_alone(partition, durable_end))
+    if moved:
+        log_high_watermark_moved(partition.log, partition_high_watermark(partition))
+    return moved
+
+cdef void _raise_and_wake(Table* table, Partition* partition, bint appended) noexcept nogil:
+    cdef bint moved = _raise_high_watermark(table, partition)
+    atomic_fence()
+    if (moved or appended) and atomic_load_pointer(&(<Entry*>partition).watches) != NULL:
+        _wake(table, <Entry*>partition, WAKE_ALL if moved else WAKE_APPENDS)
+
 cdef void partition_appended(Table* table, Partition* partition, bint wanted) noexcept nogil:
     cdef Entry* entry = <Entry*>partition
+    if not table.fsync or _replicas(partition) != NULL:
+        _raise_and_wake(table, partition, True)
     if not table.fsync:
-        _raise_high_watermark(partition, log_end_offset(partition.log))
-        atomic_fence()
-        if atomic_load_pointer(&entry.watches) != NULL:
-            _wake_all(table, entry, False)
         partition_commit(table, partition)
         return
     atomic_fence()
@@ -256,18 +327,50 @@ cdef void partition_appended(Table* table, Partition* partition, bint wanted) no
 cdef void partition_commit(Table* table, Partition* partition) noexcept nogil:
     cdef Entry* entry = <Entry*>partition
     if entry.queue != NULL and (log_flush_is_due(partition.log) or table.fsync and (
-            partition_high_watermark(partition) < log_end_offset(partition.log))):
+            partition_high_watermark(partition) if _replicas(partition) == NULL
+            else log_flushed_offset(partition.log)) < log_end_offset(partition.log)):
         commit_ask(entry.queue, &entry.commit)
 
 cdef void _committed(CommitItem* item, int error) noexcept nogil:
-    """Moves the high watermark to the flushed end and wakes the watches; runs on a flush thread.
-    After an error it only wakes the watches, whose requests then find the log offline."""
+    """Raises the high watermark and wakes the watches; runs on a flush thread. After an error it only
+    wakes the watches, whose requests then find the log offline."""
     cdef Entry* entry = <Entry*>item.owner
-    if error == 0:
-        _raise_high_watermark(&entry.p, log_flushed_offset(entry.p.log))
+    cdef bint moved = error == 0 and _raise_high_watermark(entry.table, &entry.p)
     atomic_fence()
-    if error or atomic_load_pointer(&entry.watches) != NULL:
-        _wake_all(entry.table, entry, False)
+    if (error or moved or _replicas(&entry.p) == NULL) and (
+            atomic_load_pointer(&entry.watches) != NULL):
+        _wake(entry.table, entry, WAKE_ALL)
+
+# ----------------------------------------------------------------------------------------- followers
+
+cdef bint partition_has_follower(Partition* partition, int32_t broker_id) noexcept nogil:
+    cdef Replicas* replicas = _replicas(partition)
+    return replicas != NULL and replicas_find(replicas, broker_id) != NULL
+
+cdef int32_t partition_isr_size_max(Partition* partition) noexcept nogil:
+    cdef Replicas* replicas = _replicas(partition)
+    return atomic_load_i32(&partition.isr_count) if replicas == NULL else (
+        replicas_isr_size_max(replicas))
+
+cdef int16_t partition_follower_fetched(Table* table, Partition* partition, const FollowerFetch* fetch) noexcept nogil:
+    cdef Replicas* replicas = _replicas(partition)
+    cdef int status = REPLICAS_CLOSED
+    cdef bint may_join = False
+    while status == REPLICAS_CLOSED and replicas != NULL:
+        status = replicas_fetched(
+            replicas, fetch, &partition.high_watermark, _live_brokers(table), &may_join)
+        replicas = _replicas(partition)
+    if status == REPLICAS_OK:
+        if may_join:
+            atomic_store_i32(&table.someone_may_join, 1)
+        _raise_and_wake(table, partition, False)
+        return 0
+    if status == REPLICAS_OLD_EPOCH:
+        return 74
+    if status == REPLICAS_NEW_EPOCH or (
+            status == REPLICAS_UNKNOWN and fetch.leader_epoch >= 0):
+        return 75
+    return 6
 
 # Flush threads of a log directory. Concurrent fdatasyncs in one file system share its journal
 # commits:
@@ -316,6 +419,7 @@ cdef class PartitionTable:
         self.table.system = &system.table
         self.table.node_id = node_id
         self.table.fsync = durability == "fsync"
+        self.table.replica_lag_ns_max = REPLICA_LAG_NS_MAX
         pthread_mutex_init(&self.table.changes, NULL)
         pthread_mutex_init(&self.table.local_lock, NULL)
         condition_init(&self.table.local_cond)
@@ -512,16 +616,17 @@ cdef class PartitionTable:
     # -- partitions
 
     def add_partition(self, str name not None, int index, LogHandle log, *, str directory=None,
-                      int leader_epoch=0, leader_id=None, int isr_count=1,
-                      int replica_count=1):
-        """Adds a partition and returns its PartitionHandle. All records of its log are visible at
-        once.
+                      int leader_epoch=0, leader_id=None, replicas=None, isr=None,
+                      high_watermark=None):
+        """Adds a partition and returns its PartitionHandle.
 
         `log`: open, or None when its directory is offline; `directory`: the path of its log
-        directory, as in add_directory; `leader_id`: None: this node; `isr_count`: replicas in sync,
-        this one included. Raises ValueError for an index outside 0 to MAX_PARTITIONS - 1, an
-        existing partition, a closed log, or no directory with fsync durability; KeyError for an
-        unknown topic or directory; MemoryError."""
+        directory, as in add_directory; `leader_id`: None: this node; `replicas`, `isr`: ids of
+        brokers, the leader included; None: this node alone, or all replicas. All records of a
+        partition with one replica are visible at once; the others begin with `high_watermark`, an
+        offset (None: the log's start), moved into the log. Raises ValueError for an index outside 0
+        to MAX_PARTITIONS - 1, an existing partition, a closed log, or no directory with fsync
+        durability; KeyError for an unknown topic or directory; MemoryError."""
         cdef Topic* topic
         cdef Entry* entry
         cdef CommitQueue* queue = NULL
@@ -544,11 +649,12 @@ cdef class PartitionTable:
             if entry == NULL:
                 raise MemoryError
             entry.p.index = index
-            entry.p.leader_id = self.table.node_id if leader_id is None else leader_id
-            entry.p.leader_epoch = leader_epoch
-            entry.p.isr_count = isr_count
-            entry.p.replica_count = replica_count
             self._furnish(entry, topic, log, queue)
+            if log is not None and replicas is not None and len(replicas) > 1:
+                entry.p.high_watermark = log_start_offset(log.log)
+            self._set_leader(
+                entry, self.table.node_id if leader_id is None else leader_id, leader_epoch,
+                replicas, isr, high_watermark)
             atomic_store_pointer(&(<Entries*>topic.entries).at[index], entry)
             topic.partition_count += 1
             self.table.partition_count += 1
@@ -581,7 +687,7 @@ cdef class PartitionTable:
         """Closes the list of watches, then removes the partition from its topic. The caller holds
         `changes`. Returns the entry's address for _drop."""
         cdef Entry* entry = <Entry*>topic_entry(topic, index)
-        _wake_all(self.table, entry, True)
+        _wake(self.table, entry, WAKE_FOR_GOOD)
         atomic_store_pointer(&(<Entries*>topic.entries).at[index], NULL)
         topic.partition_count -= 1
         self.table.partition_count -= 1
@@ -647,19 +753,188 @@ cdef class PartitionTable:
             pthread_mutex_unlock(&self.table.changes)
 
     def set_leader(self, str name not None, int index, *, int leader_id, int leader_epoch,
-                   int isr_count=1):
-        """Sets the leader, leader epoch and number of in-sync replicas of a partition. Waiting
-        requests check the partition again. Raises KeyError when the table does not have it."""
+                   replicas=None, isr=None, high_watermark=None):
+        """Sets the leader, leader epoch, replicas and confirmed ISR of a partition; arguments as in
+        add_partition. Waiting requests check the partition again.
+
+        When this node begins to lead, the high watermark stays as the follower knew it, or rises to
+        `high_watermark` if that is given. In a new leader epoch it rises further when all of the ISR
+        have fetched. Within a leader epoch, what is known of the followers stays. When this node
+        ceases to lead, no thread appends as leader any more after the return. Raises KeyError when
+        the table does not have the partition, and MemoryError."""
         cdef Entry* entry
+        cdef bint led
         self._lock()
         try:
             entry = self._entry(name, index)
-            atomic_store_i32(&entry.p.leader_epoch, leader_epoch)
-            atomic_store_i32(&entry.p.isr_count, isr_count)
-            atomic_store_i32(&entry.p.leader_id, leader_id)
-            _wake_all(self.table, entry, False)
+            led = entry.p.leader_id == self.table.node_id
+            self._set_leader(entry, leader_id, leader_epoch, replicas, isr, high_watermark)
+            _wake(self.table, entry, WAKE_ALL)
         finally:
             pthread_mutex_unlock(&self.table.changes)
+        if led and leader_id != self.table.node_id:
+            with nogil:
+                epoch_wait(self.table.epochs)
+
+    cdef int _set_leader(self, Entry* entry, int32_t leader_id, int32_t leader_epoch, replicas, isr,
+                         high_watermark) except -1:
+        """The caller holds `changes`. A reader that finds this node as the leader also finds the
+        Replicas."""
+        cdef Partition* p = &entry.p
+        cdef Replicas* old = _replicas(p)
+        cdef Replicas* made = NULL
+        cdef bint leads = leader_id == self.table.node_id
+        replicas = (self.table.node_id,) if replicas is None else tuple(replicas)
+        isr = replicas if isr is None else tuple(isr)
+        if leads and p.log != NULL and set(replicas) - {leader_id}:
+            made = replicas_new(
+                leader_id, replicas, isr, leader_epoch, log_end_offset(p.log), self._now_ns())
+        atomic_store_i32(&p.replica_count, <int32_t>len(replicas))
+        if not leads:
+            atomic_store_i32(&p.leader_id, leader_id)
+        replicas_replace(&p.replicas, made)
+        if old != NULL:
+            epoch_retire(self.table.epochs, old, replicas_free)
+        elif p.log != NULL:
+            self._know_high_watermark(p, high_watermark)
+        atomic_store_i32(&p.leader_epoch, leader_epoch)
+        atomic_store_i32(&p.isr_count, <int32_t>len(isr))
+        atomic_store_i32(&p.leader_id, leader_id)
+        if leads and p.log != NULL:
+            _raise_high_watermark(self.table, p)
+        return 0
+
+    cdef int _know_high_watermark(self, Partition* p, high_watermark) except -1:
+        """Raises the high watermark of a partition that this node did not lead so far to the known
+        one, and moves it into the log."""
+        cdef int64_t known = atomic_load_i64(&p.high_watermark)
+        if high_watermark is not None:
+            known = max(known, <int64_t>high_watermark)
+        known = min(max(known, log_start_offset(p.log)), log_end_offset(p.log))
+        atomic_store_i64(&p.high_watermark, known)
+        log_high_watermark_moved(p.log, known)
+        return 0
+
+    cdef int64_t _now_ns(self):
+        return self.table.system.monotonic_ns(self.table.system)
+
+    # -- followers of the partitions that this node leads
+
+    @property
+    def replica_lag_ms_max(self):
+        """replica.lag.time.max.ms: so long ago may a follower have been caught up; live."""
+        return atomic_load_i64(&self.table.replica_lag_ns_max) // NS_PER_MS
+
+    @replica_lag_ms_max.setter
+    def replica_lag_ms_max(self, int64_t value):
+        atomic_store_i64(&self.table.replica_lag_ns_max, value * NS_PER_MS)
+
+    def set_live_brokers(self, epochs not None):
+        """Sets the live brokers: {broker id: broker epoch, -1: unknown}. Only these may join an ISR,
+        and only with a fetch of the present epoch (KIP-903). Before the first call, all brokers
+        count as live. Raises MemoryError."""
+        cdef LiveBrokers* made
+        cdef LiveBrokers* old
+        self._lock()
+        try:
+            made = live_brokers_new(epochs)
+            old = _live_brokers(self.table)
+            atomic_store_pointer(&self.table.live_brokers, made)
+            if old != NULL:
+                epoch_retire(self.table.epochs, old, free)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    def set_isr(self, str name not None, int index, isr not None, bint is_pending):
+        """Sets the ISR of a partition that this node leads. `isr`: ids of brokers, the leader
+        included. With `is_pending` its new members are joining: the high watermark waits for them
+        from now on, but they do not count for min.insync.replicas; otherwise the ISR is confirmed.
+
+        Returns False, and changes nothing, when this node does not lead the partition, it has one
+        replica, or a new member of a pending ISR is not caught up any more. Raises KeyError when the
+        table does not have it."""
+        cdef Entry* entry
+        cdef Replicas* replicas
+        self._lock()
+        try:
+            entry = self._entry(name, index)
+            replicas = _replicas(&entry.p)
+            if replicas == NULL or replicas_set_isr(
+                    replicas, isr, is_pending, &entry.p.high_watermark,
+                    _live_brokers(self.table)) == REPLICAS_BEHIND:
+                return False
+            atomic_store_i32(&entry.p.isr_count, replicas.isr_size)
+            _raise_and_wake(self.table, &entry.p, False)
+            return True
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    def replica_states(self, str name not None, int index):
+        """Returns a ReplicaState for each follower of a partition; an empty list when this node does
+        not lead it or it has one replica. Raises KeyError when the table does not have it."""
+        cdef Replicas* replicas
+        self._lock()
+        try:
+            replicas = _replicas(&self._entry(name, index).p)
+            return [] if replicas == NULL else replicas_states(replicas, self._now_ns())
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    def lagging(self):
+        """Returns [(topic, partition, [broker ids]), ...]: members of the confirmed ISR that were
+        not caught up within replica_lag_ms_max, and so should leave it."""
+        cdef list found = []
+        cdef Entry* entry
+        cdef size_t address
+        self._lock()
+        try:
+            for address in self._replicated():
+                entry = <Entry*>address
+                ids = replicas_lagging(
+                    _replicas(&entry.p), log_end_offset(entry.p.log), self._now_ns(),
+                    self.table.replica_lag_ns_max)
+                if ids:
+                    found.append((_topic_of(entry), entry.p.index, ids))
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+        return found
+
+    def caught_up(self):
+        """Returns [(topic, partition, [broker ids]), ...]: followers outside of the ISR that may
+        join it, because they have all below the high watermark and the start of the leader epoch.
+        Cheap when no follower's fetch since the last call has found that it may join."""
+        cdef list found = []
+        cdef Entry* entry
+        cdef size_t address
+        if not atomic_cas_i32(&self.table.someone_may_join, 1, 0):
+            return found
+        self._lock()
+        try:
+            for address in self._replicated():
+                entry = <Entry*>address
+                ids = replicas_caught_up(
+                    _replicas(&entry.p), &entry.p.high_watermark, _live_brokers(self.table))
+                if ids:
+                    found.append((_topic_of(entry), entry.p.index, ids))
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+        return found
+
+    cdef list _replicated(self):
+        """Returns the addresses of the Entries that have Replicas. The caller holds `changes`."""
+        cdef list found = []
+        cdef Map* map = <Map*>self.table.by_name
+        cdef Entries* entries
+        cdef Topic* topic
+        cdef uint64_t i
+        cdef int32_t k
+        for i in range(map.mask + 1):
+            topic = map_topic(map, i)
+            entries = NULL if topic == NULL else <Entries*>topic.entries
+            for k in range(0 if entries == NULL else entries.capacity):
+                if entries.at[k] != NULL and (<Entry*>entries.at[k]).p.replicas != NULL:
+                    found.append(<size_t>entries.at[k])
+        return found
 
     def set_offline(self, str name not None, int index):
         """Marks a partition as offline, because its log directory failed: requests get
@@ -668,13 +943,14 @@ cdef class PartitionTable:
         self._lock()
         try:
             mark_offline(&self._entry(name, index).p.offline)
-            _wake_all(self.table, self._entry(name, index), False)
+            _wake(self.table, self._entry(name, index), WAKE_ALL)
         finally:
             pthread_mutex_unlock(&self.table.changes)
 
     def memory_bytes(self):
-        """Returns the memory of the table's maps, arrays, topics and partitions in bytes, without
-        the logs."""
+        """Returns the memory of the table's maps, arrays, topics, partitions and their followers in
+        bytes, without the logs."""
+        cdef size_t address
         cdef Map* map
         cdef Topic* topic
         cdef uint64_t i
@@ -688,6 +964,8 @@ cdef class PartitionTable:
                     total += sizeof(Topic) + sizeof(ProducePolicy) + topic.name_bytes
                     if topic.entries != NULL:
                         total += (<Entries*>topic.entries).capacity * sizeof(void*)
+            for address in self._replicated():
+                total += replicas_bytes(_replicas(&(<Entry*>address).p))
             total += 2 * sizeof(Map) + (map.mask + (<Map*>self.table.by_id).mask) * sizeof(void*)
         finally:
             pthread_mutex_unlock(&self.table.changes)
@@ -716,6 +994,7 @@ cdef class PartitionTable:
                             commit_forget(entry.queue, &entry.commit)
                     self._let_go(entry)
             epoch_retire(self.table.epochs, topic, topic_release)
+        free(self.table.live_brokers)
         free(self.table.by_name)
         free(self.table.by_id)
         pthread_cond_destroy(&self.table.local_cond)
@@ -723,6 +1002,9 @@ cdef class PartitionTable:
         pthread_mutex_destroy(&self.table.changes)
         free(self.table)
 
+
+cdef str _topic_of(Entry* entry):
+    return entry.p.topic[:entry.p.topic_bytes].decode()
 
 cdef PartitionHandle _handle_for(PartitionTable table, Entry* entry):
     cdef PartitionHandle handle = PartitionHandle.__new__(PartitionHandle)
@@ -747,7 +1029,7 @@ cdef class PartitionHandle:
             _entry_release(self.table.table.epochs, self.entry)
 
     @property
-    def topic(self): return self.entry.p.topic[:self.entry.p.topic_bytes].decode()
+    def topic(self): return _topic_of(self.entry)
     @property
     def topic_id(self): return PyBytes_FromStringAndSize(<const char*>self.entry.p.topic_id, 16)
     @property
@@ -784,9 +1066,9 @@ cdef class PartitionHandle:
         return counters_dict(self.entry.p.counters)
 
     def commit(self, int64_t timeout_ms):
-        """Waits until all records appended so far are visible. Returns False after timeout_ms, or
-        when the log is offline or the partition was removed. Call it from a Python thread; it
-        releases the GIL."""
+        """Waits until all records appended so far are visible: durable here and in all of the ISR.
+        Returns False after timeout_ms, or when the log is offline, or this node does not lead the
+        partition any more. Call it from a Python thread; it releases the GIL."""
         cdef bint done
         with nogil:
             done = _commit_and_wait(
@@ -816,7 +1098,7 @@ cdef bint _commit_and_wait(Table* table, Entry* entry, int64_t deadline_ns) noex
         state = 0
         slot = epoch_enter(table.epochs)
         p = partition_again(table, entry.p.topic_id, entry.p.index, entry.p.generation)
-        if p == NULL or p.log == NULL or atomic_load_i32(&p.offline) or log_is_offline(p.log):
+        if p == NULL or partition_error(table, p) != 0:
             state = -1
         else:
             if target < 0:
@@ -826,7 +1108,7 @@ cdef bint _commit_and_wait(Table* table, Entry* entry, int64_t deadline_ns) noex
                 state = 1
             elif not table.fsync:
                 partition_appended(table, p, False)
-                state = 1
+                state = partition_high_watermark(p) >= target
             else:
                 commit_ask(entry.queue, &entry.commit)
         epoch_leave(table.epochs, slot)

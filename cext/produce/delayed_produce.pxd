@@ -16,6 +16,7 @@ cdef enum:                          # the event that it waits for
 cdef struct Wait:                   # a partition whose append is not visible yet
     Watch watch
     int64_t required                # the high watermark that answers it
+    int32_t leader_epoch            # of the append
     int64_t error_at                # the position of its error code in the response
     bint settled
 
@@ -31,7 +32,7 @@ cdef struct State:
     int64_t deadline_ns
 
 # Adds a partition to wait for; the caller sets error_at. NULL: no memory.
-cdef Wait* state_wait_for(State* state, const Request* request, const Partition* p, int64_t required) noexcept nogil
+cdef Wait* state_wait_for(State* state, const Request* request, const Partition* p, int64_t required, int32_t leader_epoch) noexcept nogil
 # Checks every waiting partition; True if none is left. Patches errors into the response.
 cdef bint state_settle(State* state, const Request* request, Table* table, bint expired) noexcept nogil
 cdef void state_free(State* state, Table* table, Jobs* decode) noexcept nogil

@@ -1,7 +1,10 @@
 """Delayed produce: a request waits for decode jobs, the coordinator, or visibility (acks=all).
 
 A wait for visibility is a watch of a partition: the request registers its watches, then reads the
-high watermarks again, then waits.
+high watermarks again, then waits. It ends with NOT_LEADER_OR_FOLLOWER in another leader epoch than
+that of the append, because the log may have lost the records meanwhile; and with
+NOT_ENOUGH_REPLICAS_AFTER_APPEND when the ISR, with the followers that are joining it, has become
+smaller than min.insync.replicas. Kafka: DelayedProduce, Partition.checkEnoughReplicasReachOffset.
 Next on the data path: cext/partition/partitions.pyx.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
@@ -11,14 +14,15 @@ from libc.string cimport memcpy
 from barnabas.cext.codec.buffer cimport buffer_free
 from barnabas.cext.codec.endian cimport be16_store
 from barnabas.cext.codec.error_codes cimport (
-    ERROR_NONE, ERROR_REQUEST_TIMED_OUT, ERROR_UNKNOWN_TOPIC_OR_PARTITION,
+    ERROR_NONE, ERROR_NOT_ENOUGH_REPLICAS_AFTER_APPEND, ERROR_NOT_LEADER_OR_FOLLOWER,
+    ERROR_REQUEST_TIMED_OUT, ERROR_UNKNOWN_TOPIC_OR_PARTITION,
 )
 from barnabas.cext.memory.atomics cimport atomic_load_i32
 from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.network.handler cimport request_error
 from barnabas.cext.partition.partitions cimport (
-    partition_again, partition_error, partition_high_watermark, partition_unwatch, partition_watch,
-    table_epochs,
+    partition_again, partition_error, partition_high_watermark, partition_isr_size_max,
+    partition_isr_size_min, partition_unwatch, partition_watch, table_epochs, table_node_id,
 )
 from barnabas.cext.produce.decode cimport decode_abandon
 from barnabas.cext.produce.transaction_check cimport verify_drop
@@ -26,6 +30,7 @@ from barnabas.cext.produce.transaction_check cimport verify_drop
 
 cdef Wait* state_wait_for(
     State* state, const Request* request, const Partition* p, int64_t required,
+    int32_t leader_epoch,
 ) noexcept nogil:
     cdef Wait* grown
     cdef Wait* wait
@@ -46,6 +51,7 @@ cdef Wait* state_wait_for(
     wait.watch.connection_id = request.connection_id
     wait.watch.linked = False
     wait.required = required
+    wait.leader_epoch = leader_epoch
     wait.error_at = -1
     wait.settled = False
     return wait
@@ -68,6 +74,22 @@ cdef void state_free(
     free(state)
 
 
+cdef int16_t _outcome(Table* table, Partition* p, const Wait* wait, bint expired, bint* settled) noexcept nogil:
+    """Returns an error; without one, *settled is whether the records are visible."""
+    cdef int16_t error
+    settled[0] = False
+    if atomic_load_i32(&p.leader_epoch) != wait.leader_epoch or (
+            atomic_load_i32(&p.leader_id) != table_node_id(table)):
+        return ERROR_NOT_LEADER_OR_FOLLOWER
+    if partition_high_watermark(p) < wait.required:
+        error = partition_error(table, p)
+        return ERROR_REQUEST_TIMED_OUT if error == ERROR_NONE and expired else error
+    if partition_isr_size_max(p) < partition_isr_size_min(p):
+        return ERROR_NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    settled[0] = True
+    return ERROR_NONE
+
+
 cdef bint state_settle(State* state, const Request* request, Table* table, bint expired) noexcept nogil:
     cdef int32_t i
     cdef int slot = epoch_enter(table_epochs(table))
@@ -84,15 +106,9 @@ cdef bint state_settle(State* state, const Request* request, Table* table, bint 
         if p != NULL and not expired and (
                 not atomic_load_i32(<int32_t*>&wait.watch.linked)):
             partition_watch(table, p, &wait.watch)    # before the check, not after it
-        error = ERROR_NONE
-        wait.settled = True
-        if p == NULL:
-            error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
-        elif partition_high_watermark(p) < wait.required:
-            error = partition_error(table, p)
-            if error == ERROR_NONE and expired:
-                error = ERROR_REQUEST_TIMED_OUT
-            wait.settled = error != ERROR_NONE
+        error = ERROR_UNKNOWN_TOPIC_OR_PARTITION if p == NULL else _outcome(
+            table, p, wait, expired, &wait.settled)
+        wait.settled = wait.settled or error != ERROR_NONE
         if error and not state.response.failed:
             be16_store(state.response.data + wait.error_at, <uint32_t>error)
         if wait.settled:

@@ -85,8 +85,8 @@ from barnabas.cext.network.permissions cimport (
 from barnabas.cext.network.topic_permission cimport topic_refusal
 from barnabas.cext.partition.partitions cimport (
     LOCAL_THREAD, Partition, partition_appended, partition_error, partition_find, partition_find_id,
-    partition_high_watermark, Table, table_bind_waker, table_epochs, table_local_wakes, table_of,
-    table_system, table_wait_local,
+    partition_high_watermark, partition_isr_size_min, Table, table_bind_waker, table_epochs,
+    table_local_wakes, table_of, table_system, table_wait_local,
 )
 from barnabas.cext.partition.topics cimport ProducePolicy
 from barnabas.cext.produce.decode cimport (
@@ -310,11 +310,12 @@ cdef inline void _count(Serving* s, int what, int64_t n) noexcept nogil:
     if s.counts != NULL:
         atomic_add_i64(&s.counts[what], n)
 
-cdef bint _wait_for(Serving* s, Partition* p, int64_t required) noexcept nogil:
+cdef bint _wait_for(Serving* s, Partition* p, int64_t required, int32_t leader_epoch) noexcept nogil:
     """Adds a wait for a partition that is not visible yet; _write sets its error_at."""
     if s.state == NULL:
         s.state = <State*>calloc(1, sizeof(State))
-    return s.state != NULL and state_wait_for(s.state, s.request, p, required) != NULL
+    return s.state != NULL and state_wait_for(
+        s.state, s.request, p, required, leader_epoch) != NULL
 
 cdef inline int32_t _append_reason(int error) noexcept nogil:
     if (error == ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER or error == ERROR_INVALID_PRODUCER_EPOCH
@@ -361,6 +362,7 @@ cdef void _append(Serving* s, Walk* w, Partition* p, BatchHeader* h, Answer* a) 
     cdef Appended appended
     cdef VerifyPart* asked = NULL
     cdef int64_t verification = 0
+    cdef int32_t leader_epoch = atomic_load_i32(&p.leader_epoch)
     cdef int error
     if h.attributes & ATTR_TRANSACTIONAL and s.state != NULL:
         asked = verify_part(s.state.verify, w.records)
@@ -380,9 +382,9 @@ cdef void _append(Serving* s, Walk* w, Partition* p, BatchHeader* h, Answer* a) 
         return
     if _verifies(s.core, w.version):
         error = log_append_verified(
-            p.log, batch, batch_size(h), h, atomic_load_i32(&p.leader_epoch), verification, &appended)
+            p.log, batch, batch_size(h), h, leader_epoch, verification, &appended)
     else:
-        error = log_append(p.log, batch, batch_size(h), h, atomic_load_i32(&p.leader_epoch), &appended)
+        error = log_append(p.log, batch, batch_size(h), h, leader_epoch, &appended)
     if error:
         a.error = <int16_t>error
         _count(s, _append_reason(error), 1)
@@ -399,7 +401,7 @@ cdef void _append(Serving* s, Walk* w, Partition* p, BatchHeader* h, Answer* a) 
         _count(s, COUNT_BYTES, batch_size(h))
     partition_appended(s.core.table, p, w.acks == -1)
     if w.acks == -1 and partition_high_watermark(p) <= appended.last_offset:
-        if not _wait_for(s, p, appended.last_offset + 1):
+        if not _wait_for(s, p, appended.last_offset + 1, leader_epoch):
             s.failed = True
 
 cdef void _produce(Serving* s, Walk* w, Answer* a) noexcept nogil:
@@ -427,8 +429,7 @@ cdef void _produce(Serving* s, Walk* w, Answer* a) noexcept nogil:
         a.leader_id = atomic_load_i32(&p.leader_id)
         a.leader_epoch = atomic_load_i32(&p.leader_epoch)
     elif a.error == ERROR_NONE and w.acks == -1 and (
-            atomic_load_i32(&p.isr_count) < _policy(p).min_insync_replicas
-            and atomic_load_i32(&p.isr_count) < atomic_load_i32(&p.replica_count)):
+            atomic_load_i32(&p.isr_count) < partition_isr_size_min(p)):
         a.error = ERROR_NOT_ENOUGH_REPLICAS
     if a.error:
         _count(s, COUNT_REJECTED_OTHER, 1)

@@ -256,9 +256,9 @@ def test_offline_logs_and_replicas_out_of_sync_are_seen(broker):
         future.result(20)
     table, node = broker.node.loaded.replicas._table, broker.node.node_id
     table.remove_partition("t", 1)
-    table.add_partition("t", 1, None, leader_epoch=0, isr_count=1, replica_count=3)
+    table.add_partition("t", 1, None, leader_epoch=0, replicas=(node, 8, 9), isr=(node,))
     table.remove_partition("t", 2)
-    table.add_partition("t", 2, None, leader_epoch=0, isr_count=2, replica_count=3)
+    table.add_partition("t", 2, None, leader_epoch=0, replicas=(node, 8, 9), isr=(node, 8))
     table.set_policy("t", min_insync_replicas=2)
     table.set_leader("t", 3, leader_id=node + 1, leader_epoch=5)
     page = broker.page()
