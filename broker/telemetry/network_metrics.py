@@ -12,7 +12,7 @@ from typing import Any
 
 from barnabas.cext.network.reactor import Reactor
 from barnabas.errors import name_of
-from barnabas.telemetry.recent import RecentRate, RecentTimes
+from barnabas.telemetry.recent import NS_PER_MS, RecentRate, RecentTimes
 from barnabas.telemetry.registry import (
     COUNTER,
     GAUGE,
@@ -123,6 +123,30 @@ CONNECTION_RATE = of_mbean(
     "Connections accepted a second, over the last minute",
     ("listener",),
 )
+ACCEPT_RATE = of_mbean(
+    _SOCKETS + "connection-accept-rate",
+    GAUGE,
+    "Connections accepted a second, over the last minute, as max.connection.creation.rate limits"
+    " them",
+    ("listener",),
+)
+BROKER_ACCEPT_RATE = of_mbean(
+    _SOCKETS + "broker-connection-accept-rate", GAUGE, "The same of all listeners together"
+)
+ACCEPT_THROTTLE = of_mbean(
+    _SOCKETS + "connection-accept-throttle-time",
+    GAUGE,
+    "Mean time for which max.connection.creation.rate held the listener, in ms, over the last"
+    " minute; NaN if it did not",
+    ("listener",),
+)
+ADDRESS_THROTTLE = of_mbean(
+    _SOCKETS + "ip-connection-accept-throttle-time",
+    GAUGE,
+    "Mean time after which a connection closed whose address had exceeded its"
+    " connection_creation_rate, in ms, over the last minute; NaN without one",
+    ("listener",),
+)
 BYTES_IN = of_mbean(
     _SOCKETS + "incoming-byte-total", COUNTER, "Bytes received", ("networkProcessor",)
 )
@@ -162,6 +186,10 @@ METRICS = (
     CONNECTIONS,
     CONNECTIONS_MADE,
     CONNECTION_RATE,
+    ACCEPT_RATE,
+    BROKER_ACCEPT_RATE,
+    ACCEPT_THROTTLE,
+    ADDRESS_THROTTLE,
     BYTES_IN,
     BYTES_OUT,
     CLOSED,
@@ -212,6 +240,11 @@ class NetworkCollector:
     def _rate(self, kind: str, of: str, now_ns: int, value: float) -> float:
         known = self._rates.setdefault((kind, of), RecentRate(self._began_ns))
         return known.per_ns(now_ns, value)
+
+    def _mean_ms(self, kind: str, of: str, now_ns: int, count: int, sum_ns: int) -> float:
+        """The mean of the last minute of times of which the count and the sum are known."""
+        a_ns = self._rate(f"{kind} count", of, now_ns, count)
+        return self._rate(kind, of, now_ns, sum_ns) / a_ns / NS_PER_MS if a_ns else float("nan")
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -299,13 +332,23 @@ class NetworkCollector:
         )
         made = counters["connections_total"]
         yield CONNECTIONS_MADE, [(page.labels(listener=name), n) for name, n in made.items()]
-        yield (
-            CONNECTION_RATE,
-            [
-                (page.labels(listener=name), 1e9 * self._rate("made", name, page.now_ns, count))
-                for name, count in made.items()
-            ],
-        )
+        rates = {
+            name: 1e9 * self._rate("made", name, page.now_ns, count) for name, count in made.items()
+        }
+        for metric in (CONNECTION_RATE, ACCEPT_RATE):
+            yield metric, [(page.labels(listener=name), rate) for name, rate in rates.items()]
+        yield BROKER_ACCEPT_RATE, [("", sum(rates.values()))]
+        for metric, kind in (
+            (ACCEPT_THROTTLE, "accept_throttles"),
+            (ADDRESS_THROTTLE, "address_throttles"),
+        ):
+            yield (
+                metric,
+                [
+                    (page.labels(listener=name), self._mean_ms(kind, name, page.now_ns, *held))
+                    for name, held in counters[kind].items()
+                ],
+            )
         yield BYTES_IN, [(n, t["bytes_in"]) for n, t in zip(numbers, threads, strict=True)]
         yield BYTES_OUT, [(n, t["bytes_out"]) for n, t in zip(numbers, threads, strict=True)]
         yield EXPIRED, [("", counters["closed"]["login-expired"])]

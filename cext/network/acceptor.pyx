@@ -83,12 +83,21 @@ cdef int64_t _open_gates(Network* n, int64_t now_ns) noexcept nogil:
             until_ns = min(until_ns, due_ns)
             if listener.closed_since_ns == 0:
                 listener.closed_since_ns = now_ns
+                _count_throttle(n, listener, now_ns)
                 net_epoll(n.acceptor_epoll_fd, EPOLL_CTL_MOD, listener.fd, 0, listener)
         elif listener.closed_since_ns:
             atomic_add_i64(&listener.blocked_ns, now_ns - listener.closed_since_ns)
             listener.closed_since_ns = 0
             net_epoll(n.acceptor_epoll_fd, EPOLL_CTL_MOD, listener.fd, EPOLLIN, listener)
     return until_ns
+
+
+cdef void _count_throttle(Network* n, Listener* listener, int64_t now_ns) noexcept nogil:
+    """Counts a hold that a rate of new connections causes, and not another limit."""
+    cdef int64_t until_ns = _rates_due_ns(n, listener)
+    if now_ns < until_ns < INT64_MAX:
+        atomic_add_i64(&listener.throttle_count, 1)
+        atomic_add_i64(&listener.throttle_ns, until_ns - now_ns)
 
 
 cdef void _close_listener(Network* n, Listener* listener) noexcept nogil:
@@ -110,16 +119,19 @@ cdef void _close_listener(Network* n, Listener* listener) noexcept nogil:
 
 cdef int64_t _due_ns(Network* n, Listener* listener, int64_t now_ns) noexcept nogil:
     """Returns when the listener may accept; INT64_MAX: after a close or a changed limit."""
-    cdef int64_t due_ns = max(
-        n.rest_until_ns,
-        _rate_due_ns(n.rate_due_ns, atomic_load_i64(&n.limits[LIMIT_CONNECTION_RATE])),
-        _rate_due_ns(listener.rate_due_ns, atomic_load_i64(&listener.connection_rate)),
-    )
+    cdef int64_t due_ns = max(n.rest_until_ns, _rates_due_ns(n, listener))
     if atomic_load_i64(&n.connection_count) >= atomic_load_i64(&n.limits[LIMIT_CONNECTIONS]):
         return INT64_MAX
     if atomic_load_i64(&listener.connection_count) >= atomic_load_i64(&listener.connections_max):
         return INT64_MAX
     return due_ns
+
+
+cdef inline int64_t _rates_due_ns(Network* n, Listener* listener) noexcept nogil:
+    return max(
+        _rate_due_ns(n.rate_due_ns, atomic_load_i64(&n.limits[LIMIT_CONNECTION_RATE])),
+        _rate_due_ns(listener.rate_due_ns, atomic_load_i64(&listener.connection_rate)),
+    )
 
 
 cdef inline int64_t _rate_due_ns(int64_t paid_ns, int64_t rate) noexcept nogil:
@@ -210,6 +222,8 @@ cdef void _close_later(Network* n, int index, int fd, const net_peer* peer, int6
                        int64_t wait_ns) noexcept nogil:
     cdef DelayedClose* delayed
     atomic_add_i64(&n.refused[WHY_ADDRESS_RATE], 1)
+    atomic_add_i64(&n.listeners[index].address_throttle_count, 1)
+    atomic_add_i64(&n.listeners[index].address_throttle_ns, wait_ns)
     ring_note(n, WHY_ADDRESS_RATE, index, peer, wait_ns // 1000000, now_ns)
     if n.delayed_count == DELAYED_CLOSES_MAX:
         close(n.delayed[n.delayed_first].fd)

@@ -327,6 +327,12 @@ cdef struct Listener:
     int64_t rate_due_ns         # the acceptor's, as Network.rate_due_ns
     int64_t closed_since_ns     # the acceptor's: 0 while it accepts
     int64_t blocked_ns          # how long it did not accept
+    # How often, and for how long, the rate of the broker or the listener held it, and the rate of
+    # an address held connections of it. Only the acceptor writes them.
+    int64_t throttle_count
+    int64_t throttle_ns
+    int64_t address_throttle_count
+    int64_t address_throttle_ns
 
 cdef struct Route:              # the native handler of one API key
     Handler* handler            # NULL: Python answers

@@ -68,7 +68,8 @@ class Reactor:
     def counters(self) -> dict[str, Any]:
         """Since the start: requests, python_requests, bytes_in, bytes_out, closed {reason: n},
         connections_total {listener: n},
-        accept_blocked_ns {listener: n}, events_lost. At this moment: connections {listener: n},
+        accept_blocked_ns {listener: n}, accept_throttles and address_throttles {listener: (count,
+        ns)}: what rates of new connections held; events_lost. At this moment: connections {listener: n},
         connection_count, parked, held_bytes, python_queue, python_waiting, answer_queue, and for each of
         `threads` its connections, by_listener {listener: n}, bytes_in, bytes_out,
         wakeups, idle_ns, run_ns and idle_ratio.

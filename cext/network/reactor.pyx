@@ -301,6 +301,11 @@ cdef int64_t _inboxes(Network* n):
     return mails
 
 
+cdef _add_pair(dict into, name, int64_t* count, int64_t* ns):
+    before = into[name]
+    into[name] = before[0] + atomic_load_i64(count), before[1] + atomic_load_i64(ns)
+
+
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class Reactor:
     """Listeners, network threads and the queue to Python of one broker."""
@@ -720,6 +725,13 @@ cdef class Reactor:
         total["accept_blocked_ns"] = {
             name: self._blocked_ns(&n.listeners[i]) for i, name in enumerate(self._names)
         }
+        for name in ("accept_throttles", "address_throttles"):
+            total[name] = dict.fromkeys(self._names, (0, 0))
+        for i, name in enumerate(self._names):
+            _add_pair(total["accept_throttles"], name, &n.listeners[i].throttle_count,
+                      &n.listeners[i].throttle_ns)
+            _add_pair(total["address_throttles"], name, &n.listeners[i].address_throttle_count,
+                      &n.listeners[i].address_throttle_ns)
         total["threads"] = threads
         total["connection_count"] = atomic_load_i64(&n.connection_count)
         total["held_bytes"] = atomic_load_i64(&n.held_bytes)

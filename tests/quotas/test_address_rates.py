@@ -33,6 +33,9 @@ def test_an_address_over_its_rate_is_closed_later_and_others_are_served():
         assert time.monotonic() - began > 0.5
         served.closed("connection-rate-per-ip")
         assert served.reactor.counters()["connection_count"] == BURST
+        count, ns = served.reactor.counters()["address_throttles"]["PLAINTEXT"]
+        assert count == 1 and 0.5e9 < ns <= 1e9
+        assert served.reactor.counters()["accept_throttles"]["PLAINTEXT"] == (0, 0)
         with connect_from("127.0.0.2", served.port) as other:
             assert serves(other)
         served.reactor.set_address_rates({socket.inet_pton(socket.AF_INET6, "::ffff:127.0.0.1"): 9})

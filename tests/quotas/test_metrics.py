@@ -1,13 +1,16 @@
 """The metrics of quotas, under the names of the JMX exporter, and their bound."""
 
+import math
 import re
 import urllib.request
 
 import pytest
 from compat.support import Wire, create_topic
 from quotas.asking import set_quota
+from quotas.test_address_rates import BURST, connect_from
 from quotas.test_enforcement import CLIENT, produce
 from quotas.test_mutations import create
+from reactor.network import is_closed
 
 from barnabas import Broker
 from barnabas.server import quota_enforcement
@@ -21,12 +24,51 @@ def broker(tmp_path):
 
 
 def quota_lines(broker):
+    return page_lines(broker, r"kafka_server_quota_\S+")
+
+
+def page_lines(broker, names):
     """Of the page: name and labels -> value."""
     port = broker.node.metrics.address.rpartition(":")[2]
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
         text = page.read().decode()
-    found = re.findall(r"^(kafka_server_quota_\S+) (\S+)$", text, re.M)
+    found = re.findall(rf"^({names}) (\S+)$", text, re.M)
     return {name: float(value) for name, value in found}
+
+
+def test_connections_that_a_rate_holds(tmp_path):
+    """Under Kafka's names, by listener: the mean time of what the broker's or the listener's rate
+    holds, and of what the rate of an address closes later."""
+    settings = {
+        "log.dirs": str(tmp_path),
+        "metrics.port": "0",
+        "listener.name.slow.max.connection.creation.rate": "1",
+        "listeners": "PLAINTEXT://127.0.0.1:0,SLOW://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SLOW:PLAINTEXT",
+    }
+    prefix = "kafka_server_socket_server_metrics_"
+
+    def value(name, listener):
+        return lines[f'{prefix}{name}{{listener="{listener}"}}']
+
+    with Broker(settings) as broker:
+        ports = {row.name: row.port for row in broker.node.listeners}
+        with Wire(broker.bootstrap_servers) as wire:
+            set_quota(wire, {"ip": "127.0.0.3"}, connection_creation_rate=1)
+        opened = [connect_from("127.0.0.3", ports["PLAINTEXT"]) for _ in range(BURST + 1)]
+        opened += [connect_from("127.0.0.1", ports["SLOW"]) for _ in range(BURST + 1)]
+        assert is_closed(opened[BURST], 5)
+        lines = page_lines(broker, r"kafka_server_socket_server_metrics_\S+")
+        assert 500 < value("ip_connection_accept_throttle_time", "PLAINTEXT") <= 1000
+        assert math.isnan(value("connection_accept_throttle_time", "PLAINTEXT"))
+        assert 500 < value("connection_accept_throttle_time", "SLOW") <= 1000
+        assert math.isnan(value("ip_connection_accept_throttle_time", "SLOW"))
+        accepted = value("connection_accept_rate", "PLAINTEXT")
+        accepted += value("connection_accept_rate", "SLOW")
+        assert accepted > 0
+        assert lines[prefix + "broker_connection_accept_rate"] == pytest.approx(accepted)
+        for connection in opened:
+            connection.close()
 
 
 def name_of(metric, resource, user, client_id):

@@ -189,6 +189,9 @@ def test_max_connection_creation_rate(of_listener):
         assert served.reactor.counters()["connections_total"]["PLAINTEXT"] == 21
         served.eventually(lambda c: c["connections_total"]["PLAINTEXT"] == 22)
         assert 0.45 < time.monotonic() - began < 1
+        count, ns = served.reactor.counters()["accept_throttles"]["PLAINTEXT"]
+        assert count in (1, 2) and 0.3e9 < ns / count <= 0.5e9
+        assert served.reactor.counters()["address_throttles"]["PLAINTEXT"] == (0, 0)
         if of_listener:
             served.reactor.set_listener_limit("PLAINTEXT", "max.connection.creation.rate", 1000)
         else:
