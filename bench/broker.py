@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import report
 from rows import BULK, FULL, MANY, MEMORY, QUICK, TOPICS, Figures, Row, Size, all_rows
@@ -215,8 +216,7 @@ class Bench:
         self.save()
 
 
-def chosen(words: str | None) -> list[Row]:
-    rows = [*all_rows(), MEMORY]
+def chosen(words: str | None, rows: list[Row]) -> list[Row]:
     if words is None:
         return rows
     known = {row.key: row for row in rows}
@@ -239,37 +239,51 @@ def parsed(words: list[str], description: str) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def main(words: list[str]) -> int:
-    arguments = parsed(words, __doc__.partition("\n")[0])
-    rows = chosen(arguments.rows)
+def compared(
+    words: list[str],
+    description: str,
+    program: str,
+    rows: list[Row],
+    sizes: tuple[Any, Any],
+    kind: "type[Bench]",
+) -> int:
+    """A program with rows of its own: its arguments, its turns, its table and plot. `sizes`: of a
+    full run and of a quick one."""
+    arguments = parsed(words, description)
+    asked = chosen(arguments.rows, rows)
     if arguments.list:
-        for row in rows:
+        for row in asked:
             bars = ", ".join(f"{bar.figure} {bar.text()}" for bar in row.bars)
-            print(f"{row.key:14} {row.group:6} {row.name}{': ' + bars if bars else ''}")
+            print(f"{row.key:18} {row.group:6} {row.name}{': ' + bars if bars else ''}")
         return 0
     if arguments.draw:
-        report.redraw(arguments.draw, arguments.out or arguments.draw.parent)
+        report.redraw(arguments.draw, arguments.out or arguments.draw.parent, rows, program)
         return 0
-    size = QUICK if arguments.quick else FULL
-    if arguments.repeats:
-        size.repeats = arguments.repeats
-    header = report.about(words, arguments.kafka, size) | {"quick": arguments.quick}
+    size = sizes[arguments.quick]
+    size.repeats = arguments.repeats or size.repeats
+    header = report.about(words, arguments.kafka, size, program) | {"quick": arguments.quick}
     data = Path(tempfile.mkdtemp(prefix="barnabas-bench-", dir=arguments.data))
 
     def save() -> None:
         header["load_average_at_end"] = os.getloadavg()
-        report.write(arguments.out, bench.found, bench.failed, bench.runs, header)
+        out, found = arguments.out, bench.found
+        report.write(out, found, bench.failed, bench.runs, header, rows, program)
 
-    bench = Bench(size, data, arguments.kafka, rows, save)
+    bench = kind(size, data, arguments.kafka, asked, save)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the brokers are stopped then, too
     try:
         bench.run()
     finally:
         shutil.rmtree(data, ignore_errors=True)
     if arguments.out:
-        report.plot(bench.found, header, arguments.out / "broker.svg")
-    print(report.written(bench.found, bench.failed, header))
+        report.plot(bench.found, header, arguments.out / f"{program}.svg", rows)
+    print(report.written(bench.found, bench.failed, header, rows))
     return 0
+
+
+def main(words: list[str]) -> int:
+    rows = [*all_rows(), MEMORY]
+    return compared(words, __doc__.partition("\n")[0], "broker", rows, (FULL, QUICK), Bench)
 
 
 if __name__ == "__main__":

@@ -10,28 +10,22 @@ group.consumer.assignment.interval.ms=0) on both sides, and `fsync` is log.durab
 log.flush.interval.messages=1.
 """
 
-import os
-import shutil
-import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 
 import compaction
 import consumer_members
 import groups
-import report
 import transactions
 from rows import GB, Bar, Figures, Measure, Row, echoed, serving
 from sides import Ours, Side, Theirs, apart, cpu_s, create_topic, resident_mb, wait_for_metadata
 
-from broker import Bench, parsed
+from broker import Bench, compared
 
 CONNECTIONS = 64
 RATE = 10_000
@@ -102,10 +96,6 @@ class Coordinators(Bench):
             for _ in range(WARM_JOINS):
                 joined(self, side)
                 joined_consumers(self, side)
-
-    def write(self, header: dict[str, object], folder: Path | None) -> None:
-        header["load_average_at_end"] = os.getloadavg()
-        report.write(folder, self.found, self.failed, self.runs, header, all_rows(), "coordinators")
 
 
 # ---- rows ----
@@ -356,38 +346,8 @@ def all_rows() -> list[Row]:
 
 
 def main(words: list[str]) -> int:
-    arguments = parsed(words, __doc__.partition("\n")[0])
-    known = {row.key: row for row in all_rows()}
-    wrong = [word for word in (arguments.rows or "").split(",") if word and word not in known]
-    if wrong:
-        raise SystemExit(f"no row {', '.join(wrong)}; there are {', '.join(known)}")
-    rows = [known[word] for word in arguments.rows.split(",")] if arguments.rows else all_rows()
-    if arguments.list:
-        for row in rows:
-            bars = ", ".join(f"{bar.figure} {bar.text()}" for bar in row.bars)
-            print(f"{row.key:18} {row.group:6} {row.name}{': ' + bars if bars else ''}")
-        return 0
-    if arguments.draw:
-        out = arguments.out or arguments.draw.parent
-        report.redraw(arguments.draw, out, all_rows(), "coordinators")
-        return 0
-    size = QUICK if arguments.quick else FULL
-    size.repeats = arguments.repeats or size.repeats
-    header = report.about(words, arguments.kafka, size, "coordinators")
-    header["quick"] = arguments.quick
-    data = Path(tempfile.mkdtemp(prefix="barnabas-bench-", dir=arguments.data))
-    bench = Coordinators(
-        size, data, arguments.kafka, rows, lambda: bench.write(header, arguments.out)
-    )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the brokers are stopped then, too
-    try:
-        bench.run()
-    finally:
-        shutil.rmtree(data, ignore_errors=True)
-    if arguments.out:
-        report.plot(bench.found, header, arguments.out / "coordinators.svg", all_rows())
-    print(report.written(bench.found, bench.failed, header, all_rows()))
-    return 0
+    description = __doc__.partition("\n")[0]
+    return compared(words, description, "coordinators", all_rows(), (FULL, QUICK), Coordinators)
 
 
 if __name__ == "__main__":

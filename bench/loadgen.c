@@ -26,6 +26,9 @@
 // correlation id or an offset of -1 is an error: it counts neither as work nor in a percentile, and
 // the exit status is 1 when there was one. Produce 7 and Fetch 4 are what is spoken: the newest
 // versions before the flexible encoding that old and new brokers both take.
+//
+// Built with -DWITH_TLS, -lssl and -lcrypto it also takes --tls FILE: it speaks TLS, and trusts the
+// certificates of FILE.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -41,6 +44,10 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef WITH_TLS
+#include <fcntl.h>
+#include <openssl/ssl.h>
+#endif
 
 enum { IN_FLIGHT_MAX = 64, EVENTS = 128, BATCH_HEADER = 61, STALL_S = 30, FILE_MAX = 1 << 20 };
 enum { BAD_ANSWER = -1001 };
@@ -49,7 +56,7 @@ static const char *const MODES[] = {"produce", "fetch", "through", "ask"};
 
 struct options {
     enum mode mode;
-    const char *host, *topic, *batch, *request, *wants;
+    const char *host, *topic, *batch, *request, *wants, *tls;
     int port, connections, in_flight, records, record_bytes, acks, partitions, max_bytes, each;
     int64_t requests, start, seek;
     double seconds, rate;
@@ -68,6 +75,9 @@ struct connection {
     size_t answer_size, answer_space;
     int64_t offset;             // fetch: the next to ask for
     int waits_for_out;
+#ifdef WITH_TLS
+    SSL *tls;
+#endif
 };
 
 struct totals {
@@ -239,6 +249,56 @@ static uint8_t *make_fetch(uint8_t *buffer) {
     return put(p, (uint64_t)opt.max_bytes, 4);
 }
 
+// ---- the socket, or TLS over it: both give -1 and errno as recv and send do ----
+#ifdef WITH_TLS
+static void begin_tls(struct connection *c) {
+    static SSL_CTX *context;
+    if (!context) {
+        context = SSL_CTX_new(TLS_client_method());
+        if (!context || !SSL_CTX_load_verify_locations(context, opt.tls, NULL)) fail(opt.tls);
+        SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
+        SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+        SSL_CTX_set_read_ahead(context, 1);
+    }
+    c->tls = SSL_new(context);
+    if (!c->tls || !SSL_set_fd(c->tls, c->fd) || SSL_connect(c->tls) != 1) fail("TLS");
+    fcntl(c->fd, F_SETFL, O_NONBLOCK);
+}
+
+static ssize_t tls_result(struct connection *c, int done) {
+    int error = SSL_get_error(c->tls, done);
+    if (error == SSL_ERROR_ZERO_RETURN) return 0;
+    errno = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE ? EAGAIN : EPROTO;
+    return -1;
+}
+#endif
+
+static ssize_t send_some(struct connection *c, const uint8_t *from, size_t size) {
+#ifdef WITH_TLS
+    if (c->tls) {
+        int sent = SSL_write(c->tls, from, (int)size);
+        return sent > 0 ? sent : tls_result(c, sent);
+    }
+#endif
+    return send(c->fd, from, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+// What TLS has taken from the socket wakes no epoll: it is read until there is no more.
+static ssize_t receive_some(struct connection *c, uint8_t *into, size_t size) {
+#ifdef WITH_TLS
+    if (c->tls) {
+        size_t have = 0;
+        while (have < size) {
+            int got = SSL_read(c->tls, into + have, (int)(size - have));
+            if (got <= 0) return have ? (ssize_t)have : tls_result(c, got);
+            have += (size_t)got;
+        }
+        return (ssize_t)have;
+    }
+#endif
+    return recv(c->fd, into, size, MSG_DONTWAIT);
+}
+
 // ---- sending ----
 static void watch_out(struct connection *c, int wanted) {
     if (c->waits_for_out == wanted) return;
@@ -262,7 +322,7 @@ static void push(struct connection *c) {
             c->unsent = c->request_size;
         }
         const uint8_t *from = c->request + c->request_size - c->unsent;
-        ssize_t sent = send(c->fd, from, c->unsent, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t sent = send_some(c, from, c->unsent);
         if (sent < 0) {
             if (errno == EAGAIN) { watch_out(c, 1); return; }
             if (errno == EINTR) continue;
@@ -395,8 +455,7 @@ static void one_answer(struct connection *c, const uint8_t *frame, size_t size, 
 
 // Returns how many answers were complete.
 static int receive(struct connection *c) {
-    ssize_t got = recv(c->fd, c->answer + c->answer_size, c->answer_space - c->answer_size,
-                       MSG_DONTWAIT);
+    ssize_t got = receive_some(c, c->answer + c->answer_size, c->answer_space - c->answer_size);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
     if (got <= 0) { if (!got) errno = ECONNRESET; fail("recv"); }
     c->answer_size += (size_t)got;
@@ -425,6 +484,9 @@ static void connect_one(struct connection *c, const uint8_t *request, size_t siz
     c->fd = socket(AF_INET, SOCK_STREAM, 0);
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (connect(c->fd, (struct sockaddr *)&to, sizeof to)) fail("connect");
+#ifdef WITH_TLS
+    if (opt.tls) begin_tls(c);
+#endif
     c->reads = reads;
     c->request_size = size;
     c->request = malloc(size);
@@ -581,6 +643,9 @@ static void parse(int count, char **words) {
         if (!strcmp(name, "--batch")) { opt.batch = value; known = 1; }
         if (!strcmp(name, "--request")) { opt.request = value; known = 1; }
         if (!strcmp(name, "--wants")) { opt.wants = value; known = 1; }
+#ifdef WITH_TLS
+        if (!strcmp(name, "--tls")) { opt.tls = value; known = 1; }
+#endif
         if (!strcmp(name, "--start")) { opt.start = atoll(value); known = 1; }
         if (!strcmp(name, "--seek")) { opt.seek = atoll(value); known = 1; }
         if (!strcmp(name, "--requests")) { opt.requests = atoll(value); known = 1; }

@@ -22,6 +22,8 @@ UNITS: dict[str, tuple[str, Callable[[float], str]]] = {
     "requests_per_s": ("requests/s", lambda value: f"{value:,.0f}"),
     "records_per_s": ("records/s", lambda value: f"{value:,.0f}"),
     "cpu_us_per_request": ("CPU us a request", lambda value: f"{value:.1f}"),
+    "open_cpu_us": ("CPU us a request without an authorizer", lambda value: f"{value:.1f}"),
+    "cpu_to_open": ("CPU to that without an authorizer", lambda value: f"{value:.3f}"),
     "p50_us": ("p50 us", lambda value: f"{value:,.0f}"),
     "p99_us": ("p99 us", lambda value: f"{value:,.0f}"),
     "p999_us": ("p99.9 us", lambda value: f"{value:,.0f}"),
