@@ -21,6 +21,9 @@ cdef int32_t leader_epochs_latest(LeaderEpochs* e) noexcept nogil     # -1: none
 # Notes that the records from start_offset on have this epoch, if it is later than the latest one.
 # Returns False without memory.
 cdef bint leader_epochs_assign(LeaderEpochs* e, int32_t epoch, int64_t start_offset) noexcept nogil
+# The same for a batch that a follower appends at start_offset: epochs that begin there or later have
+# no records and are removed first, also a later one.
+cdef bint leader_epochs_follow(LeaderEpochs* e, int32_t epoch, int64_t start_offset) noexcept nogil
 cdef void leader_epochs_cut_end(LeaderEpochs* e, int64_t end_offset) noexcept nogil
 cdef void leader_epochs_cut_start(LeaderEpochs* e, int64_t start_offset) noexcept nogil
 cdef void leader_epochs_end_of(LeaderEpochs* e, int32_t epoch, int64_t log_end, int32_t* found_epoch, int64_t* end_offset) noexcept nogil

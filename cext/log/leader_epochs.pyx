@@ -64,6 +64,19 @@ cdef bint leader_epochs_assign(LeaderEpochs* e, int32_t epoch, int64_t start_off
     return done
 
 
+cdef bint leader_epochs_follow(LeaderEpochs* e, int32_t epoch, int64_t start_offset) noexcept nogil:
+    """A broker that was elected notes its epoch at the log's end, and may lose the leadership before
+    it appends: the next leader's records may then have an earlier epoch."""
+    cdef bint is_latest
+    pthread_mutex_lock(&e.lock)
+    is_latest = e.count and e.entries[e.count - 1].epoch == epoch
+    pthread_mutex_unlock(&e.lock)
+    if is_latest:
+        return True
+    leader_epochs_cut_end(e, start_offset)
+    return leader_epochs_assign(e, epoch, start_offset)
+
+
 cdef void leader_epochs_cut_end(LeaderEpochs* e, int64_t end_offset) noexcept nogil:
     """Removes the epochs that begin at or above `end_offset`."""
     pthread_mutex_lock(&e.lock)

@@ -8,7 +8,7 @@ INVALID_PRODUCER_EPOCH, 56 KAFKA_STORAGE_ERROR, ...).
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from barnabas.cext.log.leader_epochs cimport LeaderEpochs
-from barnabas.cext.log.producers cimport Producers
+from barnabas.cext.log.producers cimport Marker, Producers
 from barnabas.cext.log.segment cimport Segment, SegmentPool
 from barnabas.cext.memory.epoch cimport EpochDomain
 from barnabas.cext.memory.mutex cimport pthread_mutex_t
@@ -168,6 +168,12 @@ cdef bint log_expects_transaction(const Log* log, int64_t producer_id, int16_t e
 cdef LogMarks log_marks(Log* log) noexcept nogil
 cdef Segment* log_new_active(Log* log, int64_t base_offset, int* status) noexcept nogil
 cdef int log_roll(Log* log) noexcept nogil
+# Whether a batch needs a new segment when the active one ends at `position`.
+cdef bint log_roll_is_due(Log* log, const Segment* active, int64_t position, int64_t size_bytes, int64_t max_timestamp, int64_t last_offset) noexcept nogil
+cdef Segment* log_ready_to_append(Log* log, int64_t size_bytes, int64_t max_timestamp, int64_t last_offset) noexcept nogil
+cdef int log_write(Log* log, Segment* active, const uint8_t* batch, int64_t size_bytes) noexcept nogil
+cdef void log_cut_back(Log* log, Segment* active, int64_t position) noexcept nogil
+cdef int log_note_producer(Log* log, Segment* active, const BatchHeader* h, const Marker* marker, bint ends_txn, int64_t first_offset, int64_t last_offset) noexcept nogil
 cdef int log_write_snapshot(Log* log, int64_t offset) noexcept nogil
 cdef SegmentList* segment_list_of(int64_t count) noexcept nogil
 cdef void log_replace_list(Log* log, SegmentList* made) noexcept nogil

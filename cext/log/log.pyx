@@ -44,7 +44,7 @@ from barnabas.cext.log.producers cimport (
 )
 from barnabas.cext.log.recover cimport segment_find_time
 from barnabas.cext.log.segment cimport (
-    pool_release, pool_retain, segment_fd, segment_find, segment_indexes_full, segment_new,
+    pool_release, pool_retain, segment_entries_left, segment_fd, segment_find, segment_new,
     segment_note_batch, segment_open_active, segment_open_indexes, segment_release,
     segment_reserve_entries, segment_retain, segment_seal,
 )
@@ -259,15 +259,16 @@ cdef int64_t _next_jitter_ms(Log* log) noexcept nogil:
     return <int64_t>(log.random % <uint64_t>bound)
 
 
-cdef bint _roll_is_due(
-    Log* log, const Segment* active, int64_t size_bytes, int64_t max_timestamp, int64_t last_offset
+cdef bint log_roll_is_due(
+    Log* log, const Segment* active, int64_t position, int64_t size_bytes, int64_t max_timestamp,
+    int64_t last_offset
 ) noexcept nogil:
     cdef int64_t waited_ms
-    if active.size_bytes > log.config.segment_bytes - size_bytes:
+    if position > log.config.segment_bytes - size_bytes:
         return True
-    if segment_indexes_full(active) or last_offset - active.base_offset > INT32_MAX:
+    if segment_entries_left(active) <= 0 or last_offset - active.base_offset > INT32_MAX:
         return True
-    if active.size_bytes == 0:
+    if position == 0:
         return False
     if active.first_timestamp >= 0:
         waited_ms = max_timestamp - active.first_timestamp
@@ -418,18 +419,18 @@ cdef void _overtake(Log* log, int64_t producer_id) noexcept nogil:
         at = &found.next
 
 
-cdef int _write(Log* log, Segment* active, const uint8_t* batch, int64_t size_bytes) noexcept nogil:
+cdef int log_write(Log* log, Segment* active, const uint8_t* batch, int64_t size_bytes) noexcept nogil:
     """Writes a batch at the end of the active segment. Returns 0, or -errno; then it has cut the
     file back to its previous end, or marked the log offline when that failed."""
     cdef int64_t position = active.size_bytes
     cdef int status = write_whole(log.system, active.fd, batch, size_bytes, position)
     if status < 0:
         failed_call_note(log.pool, active.stem, FAILED_WRITE, status)
-        _cut_back(log, active, position)
+        log_cut_back(log, active, position)
     return status
 
 
-cdef void _cut_back(Log* log, Segment* active, int64_t position) noexcept nogil:
+cdef void log_cut_back(Log* log, Segment* active, int64_t position) noexcept nogil:
     cdef int status = log.system.ftruncate(log.system, active.fd, position)
     log.failed_writes += 1
     if status < 0:
@@ -450,7 +451,7 @@ cdef bint log_cut_again(Log* log) noexcept nogil:
     return not log_is_offline(log)
 
 
-cdef int _note_producer(
+cdef int log_note_producer(
     Log* log, Segment* active, const BatchHeader* h, const Marker* marker, bint ends_txn,
     int64_t first_offset, int64_t last_offset
 ) noexcept nogil:
@@ -479,14 +480,16 @@ cdef int _note_producer(
     return 0
 
 
-cdef Segment* _ready_to_append(
+cdef Segment* log_ready_to_append(
     Log* log, int64_t size_bytes, int64_t max_timestamp, int64_t last_offset
 ) noexcept nogil:
     """Returns the active segment, after a roll if one is due, with open indexes that have space for
     one more entry; NULL after a failure."""
     cdef Segment* active = _active(log)
     cdef int status = 0
-    if _roll_is_due(log, active, size_bytes, max_timestamp, last_offset):
+    if log_roll_is_due(
+        log, active, active.size_bytes, size_bytes, max_timestamp, last_offset
+    ):
         status = log_roll(log)
         active = _active(log)
     if status == 0 and (active.offsets.map == NULL or active.times.map == NULL):
@@ -525,19 +528,19 @@ cdef int _append(
         out.last_offset = duplicate.last_offset
         out.duplicate = True
         return 0
-    active = _ready_to_append(log, size_bytes, max_timestamp, last_offset)
+    active = log_ready_to_append(log, size_bytes, max_timestamp, last_offset)
     if active == NULL:
         log.failed_writes += 1
         return STORAGE_ERROR
     marks = log.marks
     batch_stamp(batch, marks.end_offset, leader_epoch)
-    if _write(log, active, batch, size_bytes) < 0:
+    if log_write(log, active, batch, size_bytes) < 0:
         return STORAGE_ERROR
     if h.producer_id >= 0 and (ends_txn or not h.attributes & ATTR_CONTROL):
-        status = _note_producer(log, active, h, &marker, ends_txn, marks.end_offset, last_offset)
+        status = log_note_producer(log, active, h, &marker, ends_txn, marks.end_offset, last_offset)
         if status < 0:
             failed_call_note(log.pool, active.stem, FAILED_WRITE, status)
-            _cut_back(log, active, active.size_bytes)
+            log_cut_back(log, active, active.size_bytes)
             return STORAGE_ERROR
     leader_epochs_assign(&log.leader_epochs, leader_epoch, marks.end_offset)
     segment_note_batch(active, active.size_bytes, size_bytes, last_offset, max_timestamp,

@@ -15,12 +15,15 @@ cimport cython
 import os
 from collections import namedtuple
 
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from barnabas.cext.log.follower_append cimport (
+    APPEND_BELOW_START, FollowerAppend, log_append_as_follower,
+)
 from barnabas.cext.log.leader_epochs cimport (
     EpochEntry, leader_epochs_assign, leader_epochs_cut_end, leader_epochs_cut_start,
     leader_epochs_latest,
@@ -47,11 +50,10 @@ from barnabas.cext.log.segment cimport (
     segment_open_active, segment_open_indexes, segment_open_sealed, segment_release, segment_seal,
 )
 from barnabas.cext.log.truncation cimport (
-    log_begin_truncation, log_cut_to, log_delete_before, log_end_truncation, log_replace_all,
-    log_restore_producers,
+    log_advance_start, log_begin_truncation, log_cut_to, log_delete_before, log_end_truncation,
+    log_replace_all, log_restore_producers,
 )
 from barnabas.cext.log.txn_index cimport txn_index_agrees
-from barnabas.cext.memory.atomics cimport atomic_store_i64
 from barnabas.cext.memory.epoch cimport Epochs, epoch_enter, epoch_leave, epoch_wait
 from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.memory.sys cimport SystemCalls, read_whole
@@ -61,8 +63,9 @@ from barnabas.cext.record.records cimport BatchHeader, RECORDS_OK, batch_header
 from barnabas.cext.log import cut_files, log_files
 
 cdef enum:
-    STORAGE_ERROR = 56
+    OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
+    STORAGE_ERROR = 56
 
 TRUSTED = LOG_TRUSTED
 BUMPING_MARKER = LOG_BUMPING_MARKER
@@ -73,6 +76,7 @@ LogSettings = namedtuple(
     "producer_id_expiration_ms preallocate flush_messages",
     defaults=(1 << 30, 604_800_000, 0, 4096, 10_485_760, 86_400_000, False, 0x7FFFFFFFFFFFFFFF))
 AppendResult = namedtuple("AppendResult", "first_offset last_offset log_start_offset duplicate")
+FollowerAppendResult = namedtuple("FollowerAppendResult", "size_bytes batches end_offset")
 SegmentInfo = namedtuple(
     "SegmentInfo", "base_offset size_bytes flushed_bytes largest_timestamp active")
 ProducerState = namedtuple(
@@ -665,6 +669,29 @@ cdef class LogHandle:
         return AppendResult(appended.first_offset, appended.last_offset,
                             appended.log_start_offset, bool(appended.duplicate))
 
+    def append_as_follower(self, records not None, *, int32_t epoch_max=INT32_MAX):
+        """Appends the whole batches at the begin of `records`, with the offsets, epochs and times
+        that they have, and returns a FollowerAppendResult. It stops before a batch of an epoch above
+        `epoch_max`.
+
+        Raises LogError: CORRUPT_MESSAGE for bytes that are no sound batches with ascending offsets,
+        OFFSET_OUT_OF_RANGE for a first batch that begins below the log's end. Kafka:
+        UnifiedLog.appendAsFollower."""
+        cdef Log* log = _open_log(self)
+        cdef FollowerAppend appended
+        cdef Py_buffer view
+        cdef int status
+        PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+        with nogil:
+            status = log_append_as_follower(
+                log, <const uint8_t*>view.buf, view.len, epoch_max, &appended)
+        PyBuffer_Release(&view)
+        if status == APPEND_BELOW_START:
+            status = OFFSET_OUT_OF_RANGE
+        if status != 0:
+            raise LogError(status, f"cannot append to {self.directory}: error code {status}")
+        return FollowerAppendResult(appended.size_bytes, appended.batches, appended.end_offset)
+
     def begin_verification(self, int64_t producer_id) -> int:
         """Begins a verification and returns its number for append(). Call it before the request to
         the coordinator, which confirms that this partition belongs to the producer's transaction; a
@@ -786,11 +813,7 @@ cdef class LogHandle:
         cdef Log* log = _open_log(self)
         cdef int64_t start_offset
         with nogil:
-            pthread_mutex_lock(&log.lock)
-            start_offset = max(log.start_offset, min(offset, log.marks.end_offset))
-            atomic_store_i64(&log.start_offset, start_offset)
-            leader_epochs_cut_start(&log.leader_epochs, start_offset)
-            pthread_mutex_unlock(&log.lock)
+            start_offset = log_advance_start(log, offset)
         return start_offset
 
     def delete_segments_before(self, int64_t offset) -> list[int]:

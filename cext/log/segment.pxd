@@ -123,7 +123,8 @@ cdef int segment_pin(Segment* segment, System* system) noexcept nogil
 # size.
 cdef int segment_open_active(Segment* segment, System* system, bint create, int64_t preallocated_bytes) noexcept nogil
 cdef int segment_open_indexes(Segment* segment, System* system, int64_t index_bytes, bint empty) noexcept nogil
-cdef bint segment_indexes_full(const Segment* segment) noexcept nogil
+# Returns how many entries both indexes still take; no limit when they are not open.
+cdef int64_t segment_entries_left(const Segment* segment) noexcept nogil
 # Reserves disk space for one more entry in each index, so that storing the entry cannot fail (a
 # store
 # into a map over a hole ends the process when the disk is full). Call it before the batch is

@@ -24,7 +24,7 @@ so many slices in flight can exceed the limit for a while.
 
 Next on the data path: cext/log/index.pyx.
 """
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset, strlen
@@ -456,13 +456,12 @@ cdef inline int64_t _slots(const IndexFile* index, int64_t entry_bytes) noexcept
     return index.map_bytes // entry_bytes
 
 
-cdef bint segment_indexes_full(const Segment* segment) noexcept nogil:
-    """Whether an index is full. In the time index one slot is reserved for the entry that
-    segment_seal adds."""
+cdef int64_t segment_entries_left(const Segment* segment) noexcept nogil:
+    """In the time index one slot is reserved for the entry that segment_seal adds."""
     if segment.offsets.map == NULL:
-        return False
-    return (segment.offsets.entries >= _slots(&segment.offsets, OFFSET_ENTRY_BYTES)
-            or segment.times.entries >= _slots(&segment.times, TIME_ENTRY_BYTES) - 1)
+        return INT64_MAX
+    return min(_slots(&segment.offsets, OFFSET_ENTRY_BYTES) - segment.offsets.entries,
+               _slots(&segment.times, TIME_ENTRY_BYTES) - 1 - segment.times.entries)
 
 
 cdef int _reserve(System* system, IndexFile* index, int64_t entry_bytes) noexcept nogil:

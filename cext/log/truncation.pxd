@@ -18,6 +18,8 @@ cdef int log_cut_to(Log* log, int64_t offset) noexcept nogil
 # list
 # with space for one segment.
 cdef int log_replace_all(Log* log, SegmentList* empty, int64_t offset) noexcept nogil
+# Moves the log's start up to `offset`, at most to its end. Returns the start offset.
+cdef int64_t log_advance_start(Log* log, int64_t offset) noexcept nogil
 # Removes the segments below `offset` from the list, never the active one, and renames their files
 # to
 # .deleted. The caller holds the lock. Returns their number or -errno.

@@ -189,6 +189,17 @@ cdef int log_cut_to(Log* log, int64_t offset) noexcept nogil:
     return 0
 
 
+cdef int64_t log_advance_start(Log* log, int64_t offset) noexcept nogil:
+    cdef int64_t start_offset
+    pthread_mutex_lock(&log.lock)
+    start_offset = max(log.start_offset, min(offset, log.marks.end_offset))
+    if start_offset > log.start_offset:
+        atomic_store_i64(&log.start_offset, start_offset)
+        leader_epochs_cut_start(&log.leader_epochs, start_offset)
+    pthread_mutex_unlock(&log.lock)
+    return start_offset
+
+
 cdef int64_t log_delete_before(Log* log, int64_t offset) noexcept nogil:
     """Removes the segments below `offset`, never the active one. Returns their number, or -errno
     when a rename failed: the segments are removed from the list nevertheless."""
