@@ -168,6 +168,14 @@ cdef void partition_appended(Table* table, Partition* partition, bint wanted) no
 # records are unflushed.
 cdef void partition_commit(Table* table, Partition* partition) noexcept nogil
 
+# For a partition that this node follows, whose log has been appended to. Raises the high watermark to
+# the leader's, at most to the log's end, and wakes watches when it has moved.
+cdef void partition_follow(Table* table, Partition* partition, int64_t leader_high_watermark) noexcept nogil
+# Requests a flush of all records appended so far; watches are woken after it.
+cdef void partition_flush(Table* table, Partition* partition) noexcept nogil
+# Moves the high watermark down to the log's end, after a truncation.
+cdef void partition_truncated(Table* table, Partition* partition) noexcept nogil
+
 # A watch fires once: when the high watermark moves, the leader changes, or the partition goes
 # offline or
 # is removed, all watches of the partition are unlinked and their connections are woken through the

@@ -1119,6 +1119,29 @@ cdef bint _commit_and_wait(Table* table, Entry* entry, int64_t deadline_ns) noex
         if state != 0:
             return state == 1
 
+# ------------------------------------------------------------------- partitions that this node follows
+
+cdef void partition_follow(Table* table, Partition* partition, int64_t leader_high_watermark) noexcept nogil:
+    cdef int64_t to = min(leader_high_watermark, log_end_offset(partition.log))
+    cdef int64_t seen = atomic_load_i64(&partition.high_watermark)
+    while seen < to and not atomic_cas_i64(&partition.high_watermark, seen, to):
+        seen = atomic_load_i64(&partition.high_watermark)
+    if seen < to:
+        log_high_watermark_moved(partition.log, to)
+        atomic_fence()
+        if atomic_load_pointer(&(<Entry*>partition).watches) != NULL:
+            partition_wake(table, partition)
+
+cdef void partition_flush(Table* table, Partition* partition) noexcept nogil:
+    if (<Entry*>partition).queue != NULL:
+        commit_ask((<Entry*>partition).queue, &(<Entry*>partition).commit)
+
+cdef void partition_truncated(Table* table, Partition* partition) noexcept nogil:
+    cdef int64_t end = log_end_offset(partition.log)
+    cdef int64_t seen = atomic_load_i64(&partition.high_watermark)
+    while seen > end and not atomic_cas_i64(&partition.high_watermark, seen, end):
+        seen = atomic_load_i64(&partition.high_watermark)
+
 cdef Table* table_of(object handle) except NULL:
     if not isinstance(handle, PartitionTable):
         raise TypeError(f"the table must be a PartitionTable, not {type(handle).__name__}")

@@ -31,6 +31,7 @@ CEXT = (
     "coordinator",
     "fetch",
     "produce",
+    "replica",
 )
 
 # Layer -> the layers it may import. A layer is a top-level module or package; the sub-packages of

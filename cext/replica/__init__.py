@@ -1,0 +1,1 @@
+"""Fetch on network threads: sessions, cold reads, interception."""
