@@ -960,8 +960,8 @@ cdef inline void _outcome(NetThread* t, Connection* c, Handler* handler, int out
             conn_close(t, c, WHY_MEMORY, c.request.size_bytes)
             return
         c.work = WORK_PYTHON
-        # Its handler goes on with it when Python has decided.
-        c.parked.unfinished = t.questions.size > 0
+        # Its handler goes on with it when Python has decided, or knows the quotas of its client.
+        c.parked.unfinished = t.questions.size > 0 or (c.request.unmetered and c.request.native)
         c.request.asked_count += t.questions.size > 0
         _forget_questions(t)
         t.counters.python_requests += 1

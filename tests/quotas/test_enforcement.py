@@ -1,6 +1,8 @@
 """What a client over its quota gets: a throttle time, and no further answer until it is over."""
 
 import select
+import socket
+import threading
 import time
 
 import pytest
@@ -244,3 +246,31 @@ def test_a_broker_stops_while_a_connection_is_muted(tmp_path):
         began = time.monotonic()
     assert time.monotonic() - began < 4
     wire.close()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_first_request_without_answer_is_carried_out_though_its_client_has_gone(
+    broker, wire, monkeypatch, count
+):
+    """Python looks for the quotas of its client meanwhile."""
+    set_quota(wire, CLIENT, consumer_byte_rate=1 << 20)
+    assert fetch(wire)  # its quotas are known now
+    enforcement = broker.node.serving.quotas._made
+    asked, go_on, meter = threading.Event(), threading.Event(), enforcement.meter
+
+    def held(pending):
+        asked.set()
+        assert go_on.wait(30)
+        meter(pending)
+
+    monkeypatch.setattr(enforcement, "meter", held)
+    before = len(list(broker.records("t")))
+    with Wire(broker.bootstrap_servers) as gone:
+        body = produce_request(100, acks=0)
+        gone._socket.sendall(encode_request(0, 9, 1, "gone", body) * count)
+        assert asked.wait(30)
+        gone._socket.shutdown(socket.SHUT_WR)
+        assert fetch(wire)  # the one network thread has seen the end of the other connection
+        go_on.set()
+        assert gone._socket.recv(1) == b""  # closed when they are carried out
+    assert len(list(broker.records("t"))) == before + count
