@@ -382,7 +382,7 @@ def test_an_id_of_another_leader_epoch_is_not_served(broker):
     writer = Writer(broker, "epochs")
     found = known(broker, "epochs")
     ids_of(broker).put("epochs", found.partition, 99, found.now)
-    assert writer.add(writer.producer, 0, topic="a") == [16]  # NOT_COORDINATOR
+    assert writer.add(writer.producer, 0, topic="a", settle=False) == [16]  # NOT_COORDINATOR
     assert known(broker, "epochs").now == found.now
     writer.wire.close()
 

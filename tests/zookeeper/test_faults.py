@@ -22,7 +22,7 @@ from barnabas.wire import request
 pytestmark = pytest.mark.takes(seconds=25)
 
 CHROOT = "/kafka"
-PAUSE_S = 0.002  # of a writer; without it one core writes and reads records for the whole test
+PAUSE_S = 0.02  # of a writer; without it one core writes and reads records for the whole test
 
 
 def soon(condition, why="it never came", patience_s=60):
