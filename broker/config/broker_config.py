@@ -342,19 +342,20 @@ class BrokerConfig(TypedAccess):
         for listener in self.listeners:
             if is_loopback(listener.host):
                 continue
-            is_open = listener.protocol == "PLAINTEXT" or (
-                TlsSettings(self.values, listener).is_anonymous
-            )
             if listener.protocol == "SASL_PLAINTEXT":
                 self.warnings.append(
                     f"{listener}: clients log in, and records and the passwords of PLAIN cross the"
                     " network in clear text."
                 )
-            elif is_open:
+            elif self.is_open(listener):
                 self.warnings.append(
                     f"{listener}: every client that can reach this address can read, write and"
                     " delete all data (allow.unauthenticated.remote=true)."
                 )
+
+    def is_open(self, listener: Listener) -> bool:
+        """Whether the listener serves clients that do not say who they are."""
+        return listener.protocol == "PLAINTEXT" or (TlsSettings(self.values, listener).is_anonymous)
 
     def _notice_without_effect(self) -> None:
         """Adds one notice for each reason; leaves out the settings that other lines explain."""

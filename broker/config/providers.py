@@ -25,12 +25,28 @@ def refers(value: str) -> bool:
 
 def check_private(path: str, why: str) -> None:
     """Raises ConfigError when other users may read the file `path`, which contains a secret. `why`:
-    the name of the secret setting."""
-    mode = stat.S_IMODE(os.stat(path).st_mode)
-    if mode & 0o077:
+    the name of the secret setting.
+
+    The rule is PostgreSQL's for keys: 0600; of a file of root, which only root can have given to a
+    group, that group may read it (0640, as Kubernetes mounts a secret with fsGroup)."""
+    status = os.stat(path)
+    mode = stat.S_IMODE(status.st_mode)
+    of_others = 0o037 if status.st_uid == 0 and os.geteuid() != 0 else 0o077
+    if mode & of_others:
         raise ConfigError(
             f"{path}: holds {why} and other users may read it (mode {mode:04o})."
             f" Run: chmod 600 {path}"
+        )
+
+
+def check_unchanged(path: str, why: str) -> None:
+    """Raises ConfigError when every user may write the file `path`, whose contents the broker
+    trusts."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & 0o002:
+        raise ConfigError(
+            f"{path}: holds {why} and every user may change it (mode {mode:04o})."
+            f" Run: chmod o-w {path}"
         )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -68,6 +70,7 @@ def open_stores(before: Configured) -> Opened:
     opened, failed = open_directories(config.log_dirs, keeps_metadata)
     for directory in opened:
         undo.callback(_close_directory, directory, undo)
+    _check_modes(config, opened)
     first = opened[0].path
     if not keeps_metadata:
         tree = _open_zookeeper(config, first)
@@ -140,6 +143,29 @@ def _load_settings(
             " TLS listeners. Give that secret as password.encoder.old.secret; or start once without"
             " TLS listeners, and delete the settings."
         )
+
+
+def _check_modes(config: BrokerConfig, directories: Iterable[LogDir]) -> None:
+    """Where each listener asks clients who they are, other users of this host must not come to the
+    data by its files. With an open listener they may have the data anyway. Raises CannotStart."""
+    if any(config.is_open(listener) for listener in config.listeners):
+        return
+    for row in directories:
+        mode = stat.S_IMODE(os.stat(row.path).st_mode)
+        if mode & 0o002:
+            raise CannotStart(
+                f"{row.path}: clients must log in, and every user of this host may write to this"
+                f" log directory (mode {mode:04o}). Run: chmod o-w {row.path}; or set log.dirs to a"
+                " directory in it."
+            )
+        if mode & 0o005:
+            log.warning(
+                "%s: clients must log in, and every user of this host may read this log directory"
+                " (mode %04o). Run: chmod 750 %s",
+                row.path,
+                mode,
+                row.path,
+            )
 
 
 def _close_directory(directory: LogDir, undo: Undo) -> None:

@@ -103,9 +103,11 @@ class LogDir:
         self._lock_fd = -1
 
     def open(self) -> None:
-        """Makes and locks the directory. Raises UnusableDirectory, FailedDirectory."""
+        """Makes and locks the directory. Raises UnusableDirectory, FailedDirectory. A new directory
+        is for this user alone, as PostgreSQL's are; the files in it have the modes of the umask, as
+        Kafka's, so that a wider mode of the directory (chmod 750) lets a group read them."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise FailedDirectory(
                 f"cannot make the log directory {self.path}: {error.strerror}. Set log.dirs to a"

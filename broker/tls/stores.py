@@ -2,7 +2,11 @@
 
 The formats JKS and PKCS12 are told apart by the first bytes, as Java does: a file of either is read
 whichever of the two names the setting has. PKCS#12 is read by the package `cryptography`, which is
-imported when the first such store is. All results are DER. Next: listener_tls.py.
+imported when the first such store is. All results are DER.
+
+A PEM file whose key is not encrypted must be readable by its owner alone. Java's stores are
+encrypted by their password, and may have any mode, as for Kafka; so may an encrypted PEM key. A
+file of certificates to trust must not be writable by every user. Next: listener_tls.py.
 """
 
 from __future__ import annotations
@@ -12,10 +16,10 @@ import binascii
 import os
 import re
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from barnabas.config import ConfigError
-from barnabas.config.tls import TlsSettings
+from barnabas.config.providers import check_private, check_unchanged
 from barnabas.tls.jks import MAGIC, BadJks, private_key, read_jks
 
 STORE_BYTES_MAX = 16 << 20
@@ -27,9 +31,18 @@ KEY = re.compile(
     r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.+?-----END \1-----",
     re.S,
 )
-
+ENCRYPTED = re.compile(r"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED", re.M)
 
 Found = TypeVar("Found")
+
+
+class StoreSettings(Protocol):
+    """Where stores are: the values of ssl.keystore.*, ssl.truststore.* and ssl.key.password."""
+
+    def text(self, base: str) -> str | None: ...
+
+    def name_of(self, base: str) -> str:
+        """The name under which the value in force is set."""
 
 
 class Identity(NamedTuple):
@@ -57,8 +70,16 @@ def read_store(path: str, setting: str) -> bytes:
     return data
 
 
-def read_identity(settings: TlsSettings) -> Identity:
-    """The key and chain of a listener. Raises ConfigError."""
+def pem_with_key(location: str, data: bytes) -> str:
+    """The text of a PEM file. Raises ConfigError when others may read its key."""
+    text = data.decode("latin-1")
+    if not ENCRYPTED.search(text):
+        check_private(location, "a key without a password")
+    return text
+
+
+def read_identity(settings: StoreSettings) -> Identity:
+    """The key and chain of a listener, or of a client. Raises ConfigError."""
     location = settings.text("ssl.keystore.location")
     key_password = settings.text("ssl.key.password")
     kind = (settings.text("ssl.keystore.type") or "").upper()
@@ -73,7 +94,7 @@ def read_identity(settings: TlsSettings) -> Identity:
     where = f"{settings.name_of('ssl.keystore.location')}={location}"
     data = read_store(location, settings.name_of("ssl.keystore.location"))
     if kind == "PEM":
-        text = data.decode("latin-1")
+        text = pem_with_key(location, data)
         return Identity(_pem_key(text, key_password, where), pem_certificates(text, where))
     password = settings.text("ssl.keystore.password")
     reading: Callable[[bytes, str | None, str | None], Identity]
@@ -81,8 +102,8 @@ def read_identity(settings: TlsSettings) -> Identity:
     return _read(where, lambda: reading(data, password, key_password))
 
 
-def read_trusted(settings: TlsSettings) -> tuple[bytes, ...]:
-    """The certificates that a listener trusts. Raises ConfigError."""
+def read_trusted(settings: StoreSettings) -> tuple[bytes, ...]:
+    """The certificates that a listener, or a client, trusts. Raises ConfigError."""
     location = settings.text("ssl.truststore.location")
     kind = (settings.text("ssl.truststore.type") or "").upper()
     if location is None:
@@ -91,6 +112,7 @@ def read_trusted(settings: TlsSettings) -> tuple[bytes, ...]:
         return pem_certificates(inline, where) if inline else ()
     where = f"{settings.name_of('ssl.truststore.location')}={location}"
     data = read_store(location, settings.name_of("ssl.truststore.location"))
+    check_unchanged(location, "certificates to trust")
     if kind == "PEM":
         return pem_certificates(data.decode("latin-1"), where)
     password = settings.text("ssl.truststore.password")
