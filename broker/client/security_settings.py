@@ -3,26 +3,33 @@
 | setting | values |
 |---|---|
 | security.protocol | PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL |
-| ssl.truststore.location or .certificates | whom to trust: a file of PEM, or PEM |
-| ssl.keystore.location | the client's certificates and key: a file of PEM |
+| ssl.truststore.location or .certificates | whom to trust: a store, or PEM |
+| ssl.keystore.location | the client's certificates and key: a store |
 | ssl.keystore.certificate.chain, ssl.keystore.key | the same as PEM |
-| ssl.key.password | of that key |
+| ssl.truststore.type, ssl.keystore.type | PEM, PKCS12, JKS; not set: by the name of the file |
+| ssl.truststore.password, ssl.keystore.password | of a store that is not PEM |
+| ssl.key.password | of the key |
 | ssl.endpoint.identification.algorithm | https; empty: any name of a broker will do |
 | sasl.mechanism | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 |
 | sasl.jaas.config | a login module with username="..." password="..." |
 
-Options of Spark's formats have the prefix `kafka.`, files of settings have none. Java's own key
-stores (JKS, PKCS12) and other mechanisms (GSSAPI, OAUTHBEARER) are refused. No error holds a value
-that may be secret.
+Options of Spark's formats have the prefix `kafka.`, files of settings have none. Stores of PKCS12
+and JKS are read as the broker reads its own, when the settings are read, and are PEM from there on.
+Other mechanisms (GSSAPI, OAUTHBEARER) are refused. No error holds a value that may be secret.
 """
 
 import re
-from collections.abc import Mapping
+import ssl
+from base64 import encodebytes
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from barnabas.client.failures import BadSetting
 from barnabas.client.security import MECHANISMS, Sasl, Security, Tls
 
+Found = TypeVar("Found")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+STORES = ("PEM", "PKCS12", "JKS")
 FAMILIES = ("security.", "ssl.", "sasl.")  # how the names of all of them begin
 JAAS_PAIR = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 
@@ -34,17 +41,22 @@ def parse_security(given: Mapping[str, str], prefix: str = "") -> Security | Non
 
 
 class _Settings:
+    """Also where barnabas.tls.stores looks for a client's stores."""
+
     def __init__(self, given: Mapping[str, str], prefix: str) -> None:
         self._given, self._prefix = given, prefix
 
-    def _get(self, name: str) -> str | None:
-        return self._given.get(self._prefix + name)
+    def text(self, base: str) -> str | None:
+        return self._given.get(self.name_of(base))
+
+    def name_of(self, base: str) -> str:
+        return self._prefix + base
 
     def _bad(self, text: str) -> BadSetting:
         return BadSetting(self._prefix + text)
 
     def security(self) -> Security | None:
-        protocol = (self._get("security.protocol") or "PLAINTEXT").upper()
+        protocol = (self.text("security.protocol") or "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
             raise self._bad(f"security.protocol is one of {', '.join(PROTOCOLS)}: {protocol!r}")
         if protocol == "PLAINTEXT":
@@ -55,34 +67,62 @@ class _Settings:
         )
 
     def _tls(self) -> Tls:
-        for store in ("truststore", "keystore"):
-            kind = (self._get(f"ssl.{store}.type") or "PEM").upper()
-            location = self._get(f"ssl.{store}.location") or ""
-            if kind != "PEM" or location.lower().endswith((".jks", ".p12", ".pfx")):
-                shown = kind if kind != "PEM" else location
-                raise self._bad(
-                    f"ssl.{store}: {shown} is a key store of Java's; give a file of PEM (keytool"
-                    " -exportcert -rfc writes one)"
-                )
-        chain = self._get("ssl.keystore.certificate.chain")
-        trusted = self._get("ssl.truststore.certificates")
+        chain = self.text("ssl.keystore.certificate.chain")
+        key, key_password = self.text("ssl.keystore.key"), self.text("ssl.key.password")
+        trusted = self.text("ssl.truststore.certificates")
+        if self._is_binary("truststore"):
+            trusted = self._trusted_of_store()
+        if self._is_binary("keystore"):
+            chain, key = self._identity_of_store()
+            key_password = None
         return Tls(
-            trusted=self._get("ssl.truststore.location") if trusted is None else trusted,
-            own_chain=self._get("ssl.keystore.location") if chain is None else chain,
-            own_key=self._get("ssl.keystore.key"),
-            key_password=self._get("ssl.key.password"),
-            check_host=self._get("ssl.endpoint.identification.algorithm") != "",
+            trusted=self.text("ssl.truststore.location") if trusted is None else trusted,
+            own_chain=self.text("ssl.keystore.location") if chain is None else chain,
+            own_key=key,
+            key_password=key_password,
+            check_host=self.text("ssl.endpoint.identification.algorithm") != "",
         )
 
+    def _is_binary(self, store: str) -> bool:
+        """Whether a store is PKCS12 or JKS."""
+        location = self.text(f"ssl.{store}.location") or ""
+        is_named_so = location.lower().endswith((".jks", ".p12", ".pfx"))
+        kind = self.text(f"ssl.{store}.type") or ("JKS" if is_named_so else "PEM")
+        if kind.upper() not in STORES:
+            raise self._bad(f"ssl.{store}.type is one of {', '.join(STORES)}: {kind!r}")
+        return bool(location) and kind.upper() != "PEM"
+
+    def _trusted_of_store(self) -> str:
+        from barnabas.tls.stores import read_trusted
+
+        return "".join(ssl.DER_cert_to_PEM_cert(one) for one in self._read(read_trusted))
+
+    def _identity_of_store(self) -> tuple[str, str]:
+        """The chain and the key."""
+        from barnabas.tls.stores import read_identity
+
+        found = self._read(read_identity)
+        key = encodebytes(found.key).decode()
+        chain = "".join(ssl.DER_cert_to_PEM_cert(one) for one in found.chain)
+        return chain, f"-----BEGIN PRIVATE KEY-----\n{key}-----END PRIVATE KEY-----\n"
+
+    def _read(self, read: Callable[["_Settings"], Found]) -> Found:
+        from barnabas.config import ConfigError
+
+        try:
+            return read(self)
+        except ConfigError as error:
+            raise BadSetting(str(error)) from None
+
     def _sasl(self) -> Sasl:
-        mechanism = (self._get("sasl.mechanism") or "GSSAPI").upper()
+        mechanism = (self.text("sasl.mechanism") or "GSSAPI").upper()
         if mechanism not in MECHANISMS:
             raise self._bad(
                 f"sasl.mechanism is one of {', '.join(MECHANISMS)} here, not {mechanism}"
             )
         pairs = {
             name: re.sub(r"\\(.)", r"\1", double or single) or bare
-            for name, double, single, bare in JAAS_PAIR.findall(self._get("sasl.jaas.config") or "")
+            for name, double, single, bare in JAAS_PAIR.findall(self.text("sasl.jaas.config") or "")
         }
         if "username" not in pairs or "password" not in pairs:
             raise self._bad('sasl.jaas.config needs username="..." and password="..."')

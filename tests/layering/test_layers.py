@@ -46,6 +46,7 @@ COORDINATORS = {"coordinator.groups", "coordinator.transactions", "coordinator.s
 LAYERS: dict[str, set[str]] = dict(LOW)
 LAYERS |= {"tls": BASE, "wire": BASE, "hooks": BASE | {"wire"}}
 LAYERS |= {layer: BASE | {"wire", "hooks"} for layer in STATE}
+LAYERS["client"] |= {"tls"}  # a client's PKCS12 and JKS stores are read as a broker's
 LAYERS["security"] = BASE | {"tls", "wire", "metadata"}
 LAYERS["quotas"] = BASE | {"metadata"}
 LAYERS["server"] = BASE | {"wire", "hooks", "quotas"} | STATE

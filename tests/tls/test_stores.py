@@ -25,6 +25,8 @@ from tls.tls_broker import (
 )
 
 from barnabas import Broker
+from barnabas.client import BadSetting, Cluster, NewTopic, create_topics
+from barnabas.client.security_settings import parse_security
 from barnabas.config import ConfigError
 from barnabas.config.listeners import Listener
 from barnabas.config.tls import TlsSettings
@@ -180,3 +182,38 @@ def test_trusted_certificates_in_a_file(tmp_path):
     (tmp_path / "clients.pem").write_text("no certificate")
     with pytest.raises(CannotStart, match="clients.pem: there is no certificate"):
         Broker(PAIR | settings).start()
+
+
+@pytest.mark.parametrize("kind", ["jks", "p12"])
+def test_a_client_reads_stores_and_shows_its_certificate(tmp_path, kind):
+    """With and without the type, the name of the file ending as Java's stores do."""
+    clients = tmp_path / "clients.pem"
+    clients.write_text((VECTORS / "broker.crt").read_text())
+    settings = {
+        "ssl.keystore.location": str(VECTORS / "keystore.p12"),
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.password": "storepass",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(clients),
+        "ssl.client.auth": "required",
+    }
+    given = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(VECTORS / f"truststore.{kind}"),
+        "ssl.truststore.password": "trustpass",
+        "ssl.keystore.location": str(VECTORS / f"keystore.{kind}"),
+        "ssl.keystore.password": "storepass",
+    }
+    if kind == "jks":
+        given["ssl.key.password"] = "keypass"
+    with tls_broker(tmp_path, settings) as served:
+        for more in ({}, {"ssl.keystore.type": "JKS", "ssl.truststore.type": "PKCS12"}):
+            security = parse_security(given | more)
+            with Cluster(served.safe, security=security) as cluster:
+                create_topics(cluster, [NewTopic(f"t{len(more)}", 1, 1)])
+                assert f"t{len(more)}" in cluster.topics()
+            assert "PRIVATE KEY" not in repr(security)
+        for wrong in ({"ssl.keystore.password": "guess"}, {"ssl.truststore.password": "guess"}):
+            with pytest.raises(BadSetting, match=f"store.{kind}: ") as raised:
+                parse_security(given | wrong)
+            assert "guess" not in str(raised.value)
