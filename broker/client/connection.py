@@ -27,7 +27,11 @@ from barnabas.client.failures import (
 from barnabas.errors import UnsupportedVersion
 from barnabas.wire import Struct, request, response
 from barnabas.wire.api_keys import API_VERSIONS, api_key
-from barnabas.wire.headers import decode_response_header, encode_request
+from barnabas.wire.headers import (
+    decode_response_header,
+    encode_request,
+    encode_request_header,
+)
 
 if TYPE_CHECKING:  # ssl is imported only for connections with TLS
     from barnabas.client.security import Sasl, Security
@@ -171,6 +175,37 @@ class Connection:
         message = body if isinstance(body, Struct) else body(version)
         return self._decode(key, version, self._exchange(key, version, message))
 
+    def exchange(self, key: int, version: int, body: bytes, into: bytearray) -> memoryview:
+        """Sends a request whose body is encoded already, and receives the answer into `into`, which
+        grows with the bytes received. Returns the answer's body there: the caller releases the view
+        before the next call. Raises ConnectionLost, ProtocolViolation."""
+        self._correlation_id = self._correlation_id % CORRELATION_ID_MAX + 1
+        head = encode_request_header(key, version, self._correlation_id, self.client_id)
+        self._send_frame((len(head) + len(body)).to_bytes(4, "big") + head + body)
+        deadline = time.monotonic() + self.answer_timeout_s
+        try:
+            size_bytes = self._receive_size(deadline)
+            received = 0
+            while received < size_bytes:
+                if received == len(into):
+                    into += bytes(min(size_bytes - received, max(received, PIECE_BYTES)))
+                self._wait_at_most(deadline)
+                with memoryview(into) as whole, whole[received:size_bytes] as free:
+                    count = self._socket.recv_into(free)
+                if count == 0:
+                    raise ConnectionResetError(0, "the broker closed it")
+                received += count
+        except OSError as error:
+            raise self._lost(error) from error
+        answer = memoryview(into)[:size_bytes]
+        self._check_correlation(answer[:4], self._correlation_id)
+        try:
+            _, offset = decode_response_header(answer, key, version)
+        except MalformedMessage as error:
+            self.close()
+            raise ProtocolViolation(f"{self.address}: {error}") from error
+        return answer[offset:]
+
     def tell(self, key: int, body: Struct, low: int = 0) -> None:
         """Sends a request that has no answer (Produce with acks 0)."""
         self._send(key, self.version_of(key, low), body)
@@ -195,49 +230,60 @@ class Connection:
         return {row.apiKey: (row.minVersion, row.maxVersion) for row in answer.apiKeys}
 
     def _send(self, key: int, version: int, body: Struct) -> int:
+        self._correlation_id = self._correlation_id % CORRELATION_ID_MAX + 1
+        self._send_frame(encode_request(key, version, self._correlation_id, self.client_id, body))
+        return self._correlation_id
+
+    def _send_frame(self, frame: bytes) -> None:
         if not self.is_open:
             raise ConnectionLost(f"the connection to {self.address} is closed")
-        self._correlation_id = self._correlation_id % CORRELATION_ID_MAX + 1
-        frame = encode_request(key, version, self._correlation_id, self.client_id, body)
         self._socket.settimeout(self.answer_timeout_s)
         try:
             self._socket.sendall(frame)
         except OSError as error:
             raise self._lost(error) from error
-        return self._correlation_id
 
     def _exchange(self, key: int, version: int, body: Struct) -> bytes:
         correlation_id = self._send(key, version, body)
         deadline = time.monotonic() + self.answer_timeout_s
         try:
-            size_bytes = int.from_bytes(self._receive(4, deadline), "big", signed=True)
-            if not 4 <= size_bytes <= self.answer_bytes_max:
-                self.close()
-                kind = AnswerTooLarge if size_bytes > 4 else ProtocolViolation
-                raise kind(
-                    f"{self.address} announces an answer of {size_bytes} bytes (at most"
-                    f" {self.answer_bytes_max} are taken): is it a Kafka broker's plain port?"
-                )
-            frame = self._receive(size_bytes, deadline)
+            frame = self._receive(self._receive_size(deadline), deadline)
         except OSError as error:
             raise self._lost(error) from error
-        if int.from_bytes(frame[:4], "big", signed=True) != correlation_id:
+        self._check_correlation(frame[:4], correlation_id)
+        return frame
+
+    def _receive_size(self, deadline: float) -> int:
+        size_bytes = int.from_bytes(self._receive(4, deadline), "big", signed=True)
+        if not 4 <= size_bytes <= self.answer_bytes_max:
+            self.close()
+            kind = AnswerTooLarge if size_bytes > 4 else ProtocolViolation
+            raise kind(
+                f"{self.address} announces an answer of {size_bytes} bytes (at most"
+                f" {self.answer_bytes_max} are taken): is it a Kafka broker's plain port?"
+            )
+        return size_bytes
+
+    def _check_correlation(self, answered: bytes | memoryview, correlation_id: int) -> None:
+        if int.from_bytes(answered, "big", signed=True) != correlation_id:
             self.close()
             raise ProtocolViolation(f"{self.address} answers a request that was not sent")
-        return frame
 
     def _receive(self, size_bytes: int, deadline: float) -> bytes:
         parts = bytearray()
         while len(parts) < size_bytes:
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                raise TimeoutError
-            self._socket.settimeout(left_s)
+            self._wait_at_most(deadline)
             piece = self._socket.recv(min(size_bytes - len(parts), PIECE_BYTES))
             if not piece:
                 raise ConnectionResetError(0, "the broker closed it")
             parts += piece
         return bytes(parts)
+
+    def _wait_at_most(self, deadline: float) -> None:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left_s)
 
     def _decode(self, key: int, version: int, frame: bytes) -> Struct:
         try:

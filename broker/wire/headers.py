@@ -70,11 +70,26 @@ def encode_request(
     framed: bool = True,
 ) -> bytes:
     """Size (when framed), header and body of a request."""
+    program, header = _request_header(key, version, correlation_id, client_id)
+    return encode_pair(program, header, request(key).program(version), body, framed)
+
+
+def encode_request_header(
+    key: int, version: int, correlation_id: int, client_id: str | None
+) -> bytes:
+    """The header of a request whose body is encoded already."""
+    program, header = _request_header(key, version, correlation_id, client_id)
+    return program.encode(header)
+
+
+def _request_header(
+    key: int, version: int, correlation_id: int, client_id: str | None
+) -> tuple[Program, Struct]:
     program = _request_program(key, version)
     header = program.cls(requestApiKey=key, requestApiVersion=version, correlationId=correlation_id)
     if request_header_version(key, version) > 0:
         header.clientId = client_id
-    return encode_pair(program, header, request(key).program(version), body, framed)
+    return program, header
 
 
 def encode_response(

@@ -316,11 +316,13 @@ cdef class ReplicaFetches:
             self._free(f)
         return True
 
-    def restart(self, str topic not None, int32_t index, *, int64_t read_from=-1) -> None:
+    def restart(self, str topic not None, int32_t index, *, int64_t read_from=-1,
+                int64_t not_before_ns=0) -> None:
         """Fetches a partition that waits again, from its log's end, after Python has changed the
         log. It also moves the high watermark into the log. `read_from`: an offset that the requests
-        name while the log ends below it: the log's start, when that lies inside a batch. Does
-        nothing for a partition that is not followed."""
+        name while the log ends below it: the log's start, when that lies inside a batch.
+        `not_before_ns`: the earliest time of the next request. Does nothing for a partition that is
+        not followed."""
         cdef Follow* f
         cdef Partition* p
         cdef int slot
@@ -332,6 +334,7 @@ cdef class ReplicaFetches:
             f = self._find(<const uint8_t*>PyBytes_AS_STRING(raw_id), index)
             f.state = FOLLOW_FETCHES
             f.read_from = read_from
+            f.delayed_until_ns = not_before_ns
             slot = epoch_enter(table_epochs(self.table))
             p = self._partition(f)
             if p != NULL:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fetch_broker import LEADER_EPOCH, FetchBroker
-from follower import MS, Follower, answer, diverging, forgotten, part, wanted
+from oracle.follower import MS, Follower, answer, diverging, forgotten, part, wanted
 from oracle.log_builder import batch
 
 from barnabas.cext.log.log_handle import LogSettings

@@ -1,0 +1,265 @@
+"""Fetcher threads copy the partitions of other brokers, and repair logs that differ from theirs."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from oracle.follower import Follower
+from oracle.log_builder import Disk, batch
+
+from barnabas import Broker
+from barnabas.cext.log.log_handle import LogHandle
+from barnabas.server.follower_truncation import common_end
+from barnabas.server.replica_fetchers import (
+    Brokers,
+    FetchSettings,
+    Leader,
+    Listeners,
+    ReplicaFetchers,
+)
+
+SOON_S = 20
+CONSUMER = -1  # the leaders have no followers: they answer as they answer consumers
+SETTINGS = FetchSettings(wait_max_ms=50, backoff_ms=20)
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SOON_S
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.005)
+
+
+def threads(broker_id: int) -> list[str]:
+    return sorted(
+        thread.name for thread in threading.enumerate() if f"fetcher-{broker_id}-" in thread.name
+    )
+
+
+class Pair:
+    """A broker that leads, and a follower's table; `follower.fetches` is not used."""
+
+    def __init__(self, broker: Broker, directory: Path, partitions: int = 1, **options) -> None:
+        self.broker = broker
+        broker.create_topic("t", partitions)
+        ids = {name: topic_id for name, topic_id, _ in self.table.topics()}
+        self.topic_id = ids["t"]
+        self.follower = Follower(directory, {"t": (ids["t"], partitions)}, leader_epoch=0)
+        self.truncated: list[tuple[str, int]] = []
+        self.fetchers = self.made(**options)
+
+    def made(self, settings: FetchSettings = SETTINGS, address=None) -> ReplicaFetchers:
+        return ReplicaFetchers(
+            CONSUMER,
+            self.follower.table,
+            Brokers(address or (lambda broker_id: self.address)),
+            settings,
+            Listeners(truncated=lambda *name: self.truncated.append(name)),
+        )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self.broker.bootstrap_servers.rsplit(":", 1)
+        return host, int(port)
+
+    @property
+    def table(self):
+        return self.broker.node.loaded.table
+
+    def leader(self, epoch: int = 0, broker_id: int = 1) -> Leader:
+        return Leader(broker_id, epoch, self.topic_id)
+
+    def log(self, index: int = 0) -> LogHandle:
+        return self.table.partition("t", index).log
+
+    def copy(self, index: int = 0) -> LogHandle:
+        return self.follower.logs["t", index]
+
+    def append(self, count: int, index: int = 0, epoch: int = 0, value: bytes = b"v") -> None:
+        for _ in range(count):
+            self.log(index).append(bytearray(batch(value)), leader_epoch=epoch)
+        self.table.partition("t", index).appended()
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.table.set_leader("t", 0, leader_id=self.table.node_id, leader_epoch=epoch)
+        self.log().assign_epoch(epoch)
+
+    def are_equal(self, index: int = 0) -> bool:
+        own, theirs = self.copy(index), self.log(index)
+        return (own.start_offset, own.end_offset) == (theirs.start_offset, theirs.end_offset) and (
+            own.read(own.start_offset, 1 << 24) == theirs.read(theirs.start_offset, 1 << 24)
+        )
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def made(broker: Broker, tmp_path: Path) -> Iterator[Callable[..., Pair]]:
+    pairs: list[Pair] = []
+
+    def make(**options) -> Pair:
+        pairs.append(Pair(broker, tmp_path / "follower", **options))
+        return pairs[-1]
+
+    yield make
+    for pair in pairs:
+        pair.fetchers.stop()
+        pair.follower.close()
+
+
+def test_partitions_are_copied_by_the_threads_of_their_leader(made):
+    pair = made(partitions=4, settings=FetchSettings(fetchers=2, wait_max_ms=50, backoff_ms=20))
+    pair.fetchers.follow({("t", index): pair.leader() for index in range(4)})
+    assert threads(1) == ["fetcher-1-0", "fetcher-1-1"]
+    for number in range(40):
+        pair.append(number, number % 4)
+    for index in range(4):
+        until(lambda index=index: pair.are_equal(index))
+        assert pair.copy(index).leader_epochs() == pair.log(index).leader_epochs()
+        until(
+            lambda index=index: (
+                pair.follower.high_watermark("t", index) == pair.log(index).end_offset
+            )
+        )
+    assert set(pair.fetchers.states().values()) == {(1, 0, 0, False)}
+
+
+def test_a_partition_that_is_not_followed_any_more_is_left_alone(made):
+    pair = made(partitions=2)
+    pair.fetchers.follow({("t", 0): pair.leader(), ("t", 1): pair.leader()})
+    pair.append(5)
+    until(pair.are_equal)
+    pair.fetchers.follow({("t", 0): None})
+    pair.append(5)
+    pair.append(3, 1)
+    until(lambda: pair.are_equal(1))
+    assert pair.copy().end_offset == 5
+    pair.fetchers.follow({("t", 0): pair.leader()})
+    until(pair.are_equal)
+    pair.fetchers.follow({("t", 0): None, ("t", 1): None})
+    until(lambda: not threads(1))
+
+
+def test_a_partition_moves_to_another_leader(made):
+    pair = made()
+    pair.fetchers.follow({("t", 0): pair.leader(broker_id=1)})
+    pair.append(5)
+    until(pair.are_equal)
+    pair.begin_epoch(1)
+    pair.fetchers.follow({("t", 0): pair.leader(1, broker_id=3)})
+    assert threads(3) == ["fetcher-3-0"]
+    until(lambda: not threads(1))
+    pair.append(5, epoch=1)
+    until(pair.are_equal)
+    assert pair.copy().leader_epochs() == [(0, 0), (1, 5)]
+
+
+def test_a_leader_that_comes_back_is_fetched_from_again(made, caplog):
+    addresses: list = [("127.0.0.1", 9)]  # nobody listens there
+    pair = made(address=lambda broker_id: addresses[0])
+    with caplog.at_level(logging.INFO, "barnabas.replicas"):
+        pair.fetchers.follow({("t", 0): pair.leader()})
+        until(lambda: "cannot fetch from broker 1" in caplog.text)
+        addresses[0] = None
+        until(lambda: "it is not alive" in caplog.text)
+        pair.append(5)
+        addresses[0] = pair.address
+        until(pair.are_equal)
+        until(lambda: "fetching from broker 1 again" in caplog.text)
+    assert len([r for r in caplog.records if "cannot fetch" in r.message]) == 2
+
+
+def test_a_stop_does_not_wait_for_an_answer(made):
+    pair = made(settings=FetchSettings(wait_max_ms=30_000))
+    pair.append(1)
+    pair.fetchers.follow({("t", 0): pair.leader()})
+    until(pair.are_equal)  # the next request waits at the leader
+    began = time.monotonic()
+    pair.fetchers.stop()
+    assert time.monotonic() - began < 1
+    assert not threads(1)
+    pair.fetchers.follow({("t", 0): pair.leader()})
+    assert not threads(1)
+
+
+def test_records_that_the_leader_does_not_have_are_truncated(made, caplog):
+    """The follower led in epoch 0 and appended what nobody else got."""
+    pair = made()
+    for _ in range(6):
+        pair.copy().append(batch(b"lost"), leader_epoch=0)
+    pair.append(3, value=b"lost")
+    pair.begin_epoch(1)
+    pair.append(4, epoch=1)
+    with caplog.at_level(logging.INFO, "barnabas.replicas"):
+        pair.fetchers.follow({("t", 0): pair.leader(1)})
+        until(pair.are_equal)
+    assert pair.copy().leader_epochs() == [(0, 0), (1, 3)]
+    until(lambda: pair.truncated == [("t", 0)])
+    (line,) = [r for r in caplog.records if "truncated" in r.message]
+    assert line.levelno == logging.INFO
+    assert "t-0: truncated from offset 6 to 3: its leader ends epoch 0 there" in line.message
+
+
+def test_a_log_behind_the_leaders_start_begins_there(made):
+    pair = made()
+    pair.append(50)
+    pair.log().advance_log_start(20)
+    for _ in range(5):
+        pair.copy().append(batch(b"old"), leader_epoch=0)
+    pair.fetchers.follow({("t", 0): pair.leader()})
+    until(pair.are_equal)
+    assert (pair.copy().start_offset, pair.copy().end_offset) == (20, 50)
+
+
+def test_a_start_inside_a_batch_is_followed(made):
+    pair = made()
+    for _ in range(5):
+        pair.log().append(bytearray(batch(*[b"v"] * 10)), leader_epoch=0)
+    pair.table.partition("t", 0).appended()
+    pair.log().advance_log_start(23)
+    pair.fetchers.follow({("t", 0): pair.leader()})
+    until(pair.are_equal)
+    assert pair.copy().segments()[0].base_offset == 20
+
+
+def test_a_truncation_below_the_high_watermark_is_an_error_of_the_log(made, caplog):
+    """An unclean election: the leader's log ends before what was acknowledged."""
+    pair = made()
+    pair.append(4)
+    for _ in range(9):
+        pair.copy().append(batch(b"v"), leader_epoch=0)
+    handle = pair.follower.table.partition("t", 0)
+    handle.appended()
+    assert handle.high_watermark == 9
+    pair.fetchers.follow({("t", 0): pair.leader()})
+    until(lambda: handle.high_watermark == 4 == pair.copy().end_offset)
+    (line,) = [r for r in caplog.records if "truncated" in r.message]
+    assert line.levelno == logging.ERROR
+    assert "from offset 9 to 4, below the high watermark 9" in line.message
+
+
+@pytest.mark.parametrize(
+    ("leader_epoch", "leader_end", "expected"),
+    [
+        (3, 25, 25),  # both have epoch 3; the leader's ends first
+        (3, 35, 30),  # this log's ends first
+        (4, 28, 28),  # this log does not know epoch 4: its epoch 3 ends at 30
+        (4, 45, 30),
+        (5, 60, 50),  # the last epoch ends at the log's end
+        (0, 5, 0),  # older than all that this log has: nothing is common
+        (-1, -1, 17),  # the leader knows no epoch: the high watermark
+    ],
+)
+def test_the_offset_of_a_truncation(tmp_path, leader_epoch, leader_end, expected):
+    log = Disk(tmp_path).open()
+    for epoch, count in ((1, 20), (3, 10), (5, 20)):
+        for _ in range(count):
+            log.append(batch(b"v"), leader_epoch=epoch)
+    assert common_end(log, 17, leader_epoch, leader_end) == expected
