@@ -2,11 +2,17 @@
 
 kazoo by itself waits up to an hour between two attempts to connect, and for an answer to a
 handshake as long as the session lasts. Brokers and clients both begin their sessions here.
+
+TLS is that of a context. kazoo's own also trusts the authorities of the system, and does not see
+bytes that TLS has decrypted while the socket has none: an answer could lie there until the next.
 """
 
+import socket
+import ssl
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
 
 CONNECT_AGAIN = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
 # A starting server may accept a connection and never answer on it: a limit of a third of the
@@ -14,12 +20,48 @@ CONNECT_AGAIN = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
 HANDSHAKES_A_SESSION = 3
 
 
-def zookeeper_client(hosts: str, session_timeout_ms: int, **more: Any) -> Any:
-    """A KazooClient that is not started yet; `more` are its other arguments."""
+class TlsHandler(SequentialThreadingHandler):
+    """`problem`: why the last handshake failed, or ""."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self._context = context
+        self.problem = ""
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, timeout: float, **_of_kazoo: Any
+    ) -> ssl.SSLSocket:
+        plain = socket.create_connection(address, timeout)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made = self._context.wrap_socket(plain, server_hostname=hostname)
+        except BaseException as error:
+            plain.close()
+            if isinstance(error, ssl.SSLError):
+                self.problem = str(error)
+            raise
+        self.problem = ""
+        return made
+
+    def select(self, readers: list[Any], *others: Any, **more: Any) -> Any:
+        found = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
+        if not found:
+            return super().select(readers, *others, **more)
+        writers, exceptional = others[:2]
+        ready = super().select(readers, writers, exceptional, 0)
+        return [*found, *(one for one in ready[0] if one not in found)], *ready[1:]
+
+
+def zookeeper_client(
+    hosts: str, session_timeout_ms: int, context: ssl.SSLContext | None = None, **more: Any
+) -> Any:
+    """A KazooClient that is not started yet, with TLS by `context`; `more` are its other
+    arguments."""
     client = KazooClient(
         hosts=hosts,
         timeout=session_timeout_ms / 1000,
         connection_retry=CONNECT_AGAIN,
+        handler=None if context is None else TlsHandler(context),
         **more,
     )
     connection = client._connection

@@ -19,7 +19,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -46,13 +46,13 @@ FLAGS = (
 )
 
 
-def jars() -> list[Path]:
-    """The jars of the server; fewer than JARS if some are missing."""
+def jars(names: Sequence[str] = JARS) -> list[Path]:
+    """The jars of the server; fewer than names if some are missing."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         return []
     folder = Path(spec.origin).with_name("jars")
-    found = (sorted(folder.glob(f"{name}-[0-9]*.jar"))[:1] for name in JARS)
+    found = (sorted(folder.glob(f"{name}-[0-9]*.jar"))[:1] for name in names)
     return [jar for each in found for jar in each]
 
 
@@ -70,7 +70,19 @@ def missing() -> str | None:
 class ZooKeeperServer:
     """One server in a process of its own; its data, snapshots and output are in `data_dir`."""
 
-    def __init__(self, data_dir: Path, tick_ms: int = 200, session_min_ms: int | None = None):
+    def __init__(
+        self,
+        data_dir: Path,
+        tick_ms: int = 200,
+        session_min_ms: int | None = None,
+        *,
+        lines: Sequence[str] = (),
+        flags: Sequence[str] = (),
+        more_jars: Sequence[str] = (),
+    ):
+        """`lines`: more of zoo.cfg; `flags`: more of Java; `more_jars`: names as in JARS."""
+        self._lines, self._flags = tuple(lines), tuple(flags)
+        self._jars = (*JARS, *more_jars)
         reason = missing()
         if reason:
             raise RuntimeError(reason)
@@ -112,7 +124,7 @@ class ZooKeeperServer:
         first = self.port == 0
         for _ in range(STARTS_MAX):
             if first:
-                self.port = _free_port()
+                self.port = free_port()
             self._spawn()
             if self._answers():
                 return
@@ -201,9 +213,10 @@ class ZooKeeperServer:
             f"tickTime={self.tick_ms}\nminSessionTimeout={self.session_min_ms}\n"
             f"maxSessionTimeout={SESSION_MAX_MS}\n"
             "maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n"
+            + "".join(f"{line}\n" for line in self._lines)
         )
-        classes = os.pathsep.join(str(jar) for jar in jars())
-        command = ["java", *FLAGS, "-cp", classes, MAIN, str(file)]
+        classes = os.pathsep.join(str(jar) for jar in jars(self._jars))
+        command = ["java", *FLAGS, *self._flags, "-cp", classes, MAIN, str(file)]
         with open(self.data_dir / "zookeeper.out", "ab") as out:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
@@ -232,7 +245,7 @@ def session_password(session_id: int) -> bytes:
     return password
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         return int(held.getsockname()[1])

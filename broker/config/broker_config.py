@@ -132,7 +132,9 @@ def _address_problems(get: Get) -> list[str]:
 
 # If one of these is set, the settings of ZooKeeper are checked. zookeeper.connect is not among
 # them, because Kafka's stock files set it.
-ZOOKEEPER_NAMES = frozenset({"metadata.store", "zookeeper.auth", "zookeeper.set.acl"})
+ZOOKEEPER_NAMES = frozenset(
+    {"metadata.store", "zookeeper.auth", "zookeeper.set.acl", "zookeeper.ssl.client.enable"}
+)
 
 
 class BrokerConfig(TypedAccess):

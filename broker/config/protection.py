@@ -24,7 +24,6 @@ WANTED = {
     ),
     "quotas by a Java class": ("client.quota.callback.class",),
     "re-authentication": ("connections.max.reauth.ms",),
-    "TLS to ZooKeeper": ("zookeeper.ssl.client.enable",),
 }
 
 

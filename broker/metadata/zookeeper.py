@@ -22,6 +22,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from ssl import SSLContext
 from typing import Any
 
 from kazoo.exceptions import AuthFailedError, KazooException, NodeExistsError, NoNodeError
@@ -33,7 +34,7 @@ from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent, ZnodeSt
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from barnabas.cext.memory.threads import NamedThread
-from barnabas.config.zookeeper import ZooKeeperSettings
+from barnabas.config.zookeeper import ZooKeeperLogin, ZooKeeperSettings
 from barnabas.metadata.former_session import FormerSession
 from barnabas.metadata.tree import (
     DATA_BYTES_MAX,
@@ -109,7 +110,13 @@ class ZooKeeperTree(MetadataTree):
 
     is_shared = True
 
-    def __init__(self, settings: ZooKeeperSettings, former: FormerSession | None = None) -> None:
+    def __init__(
+        self,
+        settings: ZooKeeperSettings,
+        former: FormerSession | None = None,
+        context: SSLContext | None = None,
+    ) -> None:
+        """`context`: TLS to ZooKeeper; None: none."""
         chroot_bytes = len(settings.chroot.encode())
         self.limits = Limits(
             multi_operations_max=OPERATIONS_MAX,
@@ -122,6 +129,7 @@ class ZooKeeperTree(MetadataTree):
         self._chroot = settings.chroot
         self._patience_s = settings.session_timeout_ms / 1000
         self._former = former
+        self._context = context
         known = None if former is None else former.read()
         self.former_sessions: set[int] = set() if known is None else {known}
         self._changed = threading.Condition()  # of the four below
@@ -145,9 +153,12 @@ class ZooKeeperTree(MetadataTree):
         # At DEBUG kazoo writes every request, credentials among them, and at WARNING each attempt.
         quiet = logging.getLogger("barnabas.zookeeper.kazoo")
         quiet.setLevel(logging.ERROR)
-        auth = [] if settings.auth is None else [("digest", ":".join(settings.auth))]
         return zookeeper_client(
-            settings.hosts, settings.session_timeout_ms, auth_data=auth, logger=quiet
+            settings.hosts,
+            settings.session_timeout_ms,
+            self._context,
+            logger=quiet,
+            **_login(settings.login),
         )
 
     def _connect(self) -> None:
@@ -162,8 +173,12 @@ class ZooKeeperTree(MetadataTree):
             if self._refused:
                 raise StoreUnavailable("ZooKeeper refused zookeeper.auth.")
             if self._state is not SessionState.CONNECTED:
+                problem = getattr(self._client.handler, "problem", "")
                 raise StoreUnavailable(
-                    f"ZooKeeper at {settings.hosts} did not answer within"
+                    f"no TLS with ZooKeeper at {settings.hosts}: {problem}. Correct"
+                    " zookeeper.ssl.* or the server's certificate."
+                    if problem
+                    else f"ZooKeeper at {settings.hosts} did not answer within"
                     f" {settings.connection_timeout_ms} ms (zookeeper.connection.timeout.ms)."
                     " Start it, or correct zookeeper.connect."
                 )
@@ -610,6 +625,16 @@ class _Told:
 
     def __hash__(self) -> int:
         return hash(self._watch)
+
+
+def _login(login: ZooKeeperLogin | None) -> dict[str, Any]:
+    """The arguments of kazoo for who this node is."""
+    if login is None:
+        return {}
+    if login.scheme == "digest":
+        return {"auth_data": [("digest", f"{login.user}:{login.password}")]}
+    options = {"mechanism": "DIGEST-MD5", "username": login.user, "password": login.password}
+    return {"sasl_options": options}
 
 
 def _stat(found: ZnodeStat) -> Stat:

@@ -14,10 +14,15 @@ no comment. No error message holds a value: values are passwords.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from barnabas.config import ConfigError
+from barnabas.config.providers import check_private
+
+JAVA_OPTION = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
+FILE_BYTES_MAX = 1 << 20
 
 FLAGS = ("required", "requisite", "sufficient", "optional")
 TEXT_CHARS_MAX = 1 << 20
@@ -74,6 +79,27 @@ def parse_file(text: str) -> dict[str, list[LoginModule]]:
             raise ConfigError(f"the section {name.text} does not end with }};.")
         sections[name.text] = modules
     return sections
+
+
+def sections_of_process(
+    environ: Mapping[str, str],
+) -> tuple[str | None, Mapping[str, list[LoginModule]]]:
+    """The JAAS file that KAFKA_OPTS names, as for Kafka, and its sections. Raises ConfigError."""
+    option = JAVA_OPTION.search(environ.get("KAFKA_OPTS", ""))
+    if option is None:
+        return None, {}
+    path = option[1]
+    try:
+        check_private(path, "passwords")
+        with open(path, encoding="utf-8") as file:
+            text = file.read(FILE_BYTES_MAX + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"the JAAS file {path} (KAFKA_OPTS) cannot be read: {reason}.") from None
+    try:
+        return path, parse_file(text)
+    except ConfigError as error:
+        raise ConfigError(f"the JAAS file {path} (KAFKA_OPTS): {error.problems[0]}") from None
 
 
 def _module(tokens: _Tokens, first: Token) -> LoginModule:

@@ -8,7 +8,6 @@ api/k36_sasl_authenticate.py, which answer the requests.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 
 from barnabas.cext.memory.sys import SystemCalls
@@ -22,7 +21,6 @@ from barnabas.config.logins import (
     jaas_name,
     mechanisms_of,
 )
-from barnabas.config.providers import check_private
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.security import jaas, kerberos, oauthbearer, plain, scram
 from barnabas.security.delegation_tokens import DelegationTokens
@@ -36,8 +34,6 @@ from barnabas.security.scram_users import ScramUsers
 from barnabas.security.session import Session
 from barnabas.security.strangers import Strangers
 
-JAVA_OPTION = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
-JAAS_FILE_BYTES_MAX = 1 << 20
 MODULES = {
     kerberos.NAME: kerberos.MODULE,
     oauthbearer.NAME: oauthbearer.MODULE,
@@ -166,27 +162,12 @@ class Logins:
         return where, modules[0]
 
     def _modules_of_file(self, listener: str, mechanism: str) -> tuple[str, list[LoginModule]]:
-        option = JAVA_OPTION.search(self._environ.get("KAFKA_OPTS", ""))
-        sections = {} if option is None else _sections(option[1])
+        path, sections = jaas.sections_of_process(self._environ)
         for section in (f"{listener.lower()}.KafkaServer", "KafkaServer"):
             if section in sections:
-                return f"{section} in {option and option[1]}", sections[section]
+                return f"{section} in {path}", sections[section]
         raise ConfigError(
             f"{jaas_name(listener, mechanism)} is not set, and no JAAS file (KAFKA_OPTS) has a"
             f" section KafkaServer: no client could log in with {mechanism}. Set it, or leave"
             f" {mechanism} out of sasl.enabled.mechanisms."
         )
-
-
-def _sections(path: str) -> Mapping[str, list[LoginModule]]:
-    try:
-        check_private(path, "passwords")
-        with open(path, encoding="utf-8") as file:
-            text = file.read(JAAS_FILE_BYTES_MAX + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"the JAAS file {path} (KAFKA_OPTS) cannot be read: {reason}.") from None
-    try:
-        return jaas.parse_file(text)
-    except ConfigError as error:
-        raise ConfigError(f"the JAAS file {path} (KAFKA_OPTS): {error.problems[0]}") from None

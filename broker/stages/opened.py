@@ -175,11 +175,23 @@ def _close_directory(directory: LogDir, undo: Undo) -> None:
 def _open_zookeeper(config: BrokerConfig, directory: Path) -> MetadataTree:
     """Opens the store that several nodes share, ZooKeeper. A file in `directory` holds the session
     id, so that the next start can replace the ephemeral nodes of that session."""
-    from barnabas.config.zookeeper import zookeeper_settings
+    from barnabas.config.zookeeper import owner_problem, zookeeper_settings
     from barnabas.metadata.former_session import FormerSession
     from barnabas.metadata.zookeeper import ZooKeeperTree  # and kazoo: 60 ms
+    from barnabas.security.zookeeper_login import with_jaas_login
 
-    return ZooKeeperTree(zookeeper_settings(config.get), FormerSession(directory))
+    try:
+        settings = with_jaas_login(zookeeper_settings(config.get), os.environ)
+        if (problem := owner_problem(settings)) is not None:
+            raise ConfigError(problem)
+        context = None
+        if (tls := settings.tls) is not None:
+            from barnabas.tls.client_context import client_context
+
+            context = client_context(tls, tls.versions, checks_host=tls.checks_host)
+    except ConfigError as error:
+        raise CannotStart(" ".join(error.problems)) from None
+    return ZooKeeperTree(settings, FormerSession(directory), context)
 
 
 def _topic_id(directories: tuple[LogDir, ...], topic: Topic) -> str | None:

@@ -50,7 +50,7 @@ ZOOKEEPER = {"metadata.store": "zookeeper", "zookeeper.connect": "h:2181"}
         (ZOOKEEPER | {"zookeeper.connect": "h:99999"}, "no host:port"),
         (ZOOKEEPER | {"zookeeper.connect": "h:1/a/../b"}, "not the path of a node"),
         (ZOOKEEPER | {"zookeeper.set.acl": "true"}, "needs zookeeper.auth"),
-        (ZOOKEEPER | {"zookeeper.auth": "sasl:me:secret"}, "not of the form digest:USER:PASSWORD"),
+        (ZOOKEEPER | {"zookeeper.auth": "x509:me:secret"}, "not of the form digest:USER:PASSWORD"),
         (ZOOKEEPER | {"zookeeper.auth": "digest:me"}, "not of the form digest:USER:PASSWORD"),
         ({"zookeeper.set.acl": "true"}, "metadata.store=embedded keeps none there"),
         ({"zookeeper.auth": "digest:me:secret"}, "metadata.store=embedded keeps none there"),

@@ -18,7 +18,6 @@ ASKED = {
     "principal.builder.class": "org.example.Builder",
     "client.quota.callback.class": "org.example.Quota",
     "listener.name.internal.scram.connections.max.reauth.ms": "1000",
-    "zookeeper.ssl.client.enable": "true",
 }
 
 
