@@ -230,7 +230,8 @@ class Specs(ClientSpecs):
         rules are read; never for super.users. The request waits. The broker keeps the answers for
         produce, fetch, commits and steps of transactions, for all connections of a principal and a
         host, until `services.rules_changed()` takes them back at once, or a rule or a plugin
-        changes. It asks for every other request anew, and again for a client that was denied.
+        changes; the same holds for answers that it gives again (Metadata). It asks for every other
+        request anew, and again for a client that was denied.
         `principal`: TYPE:NAME, User:ANONYMOUS without a login. `host`: the client's address.
         `operation`: Kafka's AclOperation; the plugin is asked for DESCRIBE even when it has allowed
         READ. `resource_type`: TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, DELEGATION_TOKEN or USER.
