@@ -1,7 +1,9 @@
 """A partition that broker 1 leads with followers, and requests to it by bytes."""
 
+import shutil
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from native.conftest import Broker
@@ -34,6 +36,14 @@ class Led:
         self.table.add_topic("orders", self.broker.ids["orders"])
         options = {"leader_epoch": EPOCH, "replicas": replicas, "isr": isr} | options
         return self.broker.partition("orders", 0, **options)
+
+    def forget(self) -> None:
+        """Removes orders, if it is there."""
+        if self.broker.ids.pop("orders", None) is not None:
+            self.table.remove_topic("orders")
+            self.broker.logs.pop(("orders", 0)).close(clean=True)
+            shutil.rmtree(Path(self.broker.directory, "orders-0"))
+        self.table.caught_up()  # of earlier fetches
 
     @property
     def table(self):

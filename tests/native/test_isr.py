@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from native.led import EPOCH, RECORDS, Led, answered
 from oracle.produce import batch
+from oracle.replicas import Replicas
 
 LAG_MS = 30_000
 
@@ -49,7 +52,7 @@ def test_a_slow_follower_lags_although_it_fetches(led: Led) -> None:
     assert led.table.lagging() == [("orders", 0, [2])]
 
 
-def test_a_follower_one_fetch_behind_is_caught_up_as_of_that_fetch(led: Led) -> None:
+def test_a_follower_one_fetch_laggingis_caught_up_as_of_that_fetch(led: Led) -> None:
     led.lead(isr=(1, 2))
     for end in range(RECORDS, 6 * RECORDS, RECORDS):
         led.append()
@@ -106,7 +109,7 @@ def test_the_high_watermark_waits_for_a_joining_follower(led: Led) -> None:
     assert led.high_watermark == 2 * RECORDS
 
 
-def test_a_follower_that_fell_behind_cannot_join(led: Led) -> None:
+def test_a_follower_that_fell_laggingcannot_join(led: Led) -> None:
     led.lead(isr=(1,))
     led.table.replica_lag_ms_max = 0
     led.append()
@@ -163,6 +166,64 @@ def test_a_partition_that_is_alone_or_led_elsewhere_has_no_isr_to_set(led: Led) 
     assert led.table.lagging() == led.table.caught_up() == []
     with pytest.raises(KeyError):
         led.table.set_isr("orders", 2, (1,), is_pending=False)
+
+
+FOLLOWERS = st.sampled_from([2, 3, 4])
+ISR = st.sets(FOLLOWERS).map(lambda ids: (1, *sorted(ids)))
+STEP = st.one_of(
+    st.tuples(st.just("append")),
+    st.tuples(st.just("fetch"), FOLLOWERS, st.integers(0, 3)),  # so many batches behind
+    st.tuples(st.just("isr"), ISR, st.booleans()),
+    st.tuples(st.just("lead"), ISR, st.booleans()),
+    # Sums of these stay 1.5 s away from LAG_MS, however busy the machine.
+    st.tuples(st.just("later"), st.sampled_from([7_000, 19_000, 45_000])),
+    st.tuples(st.just("joiners")),
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=st.lists(STEP, max_size=40), isr=ISR, isr_size_min=st.integers(1, 3))
+def test_against_the_rules_in_plain_python(
+    led: Led, steps: list[tuple[Any, ...]], isr: tuple[int, ...], isr_size_min: int
+) -> None:
+    epoch = EPOCH
+    model = Replicas(1, LAG_MS, isr_size_min, now_ms=1)
+    model.lead((1, 2, 3, 4), isr, epoch)
+    led.forget()
+    handle = led.lead(replicas=(1, 2, 3, 4), isr=isr)
+    led.table.set_policy("orders", min_insync_replicas=isr_size_min)
+    for what, *arguments in steps:
+        if what == "append":
+            led.append()
+            model.append(RECORDS)
+        elif what == "fetch":
+            broker, behind = arguments
+            offset = max(model.end - behind * RECORDS, 0)
+            assert led.fetch(broker, offset, epoch=epoch).errorCode == 0
+            model.fetch(broker, offset)
+        elif what == "isr":
+            assert led.table.set_isr("orders", 0, *arguments) == model.set_isr(*arguments)
+        elif what == "lead":
+            members, is_new = arguments
+            epoch += is_new
+            led.table.set_leader(
+                "orders", 0, leader_id=1, leader_epoch=epoch, replicas=(1, 2, 3, 4), isr=members
+            )
+            model.lead((1, 2, 3, 4), members, epoch)
+        elif what == "later":
+            later(led, arguments[0])
+            model.now_ms += arguments[0]
+        else:
+            joiners = model.caught_up()
+            assert led.table.caught_up() == ([("orders", 0, joiners)] if joiners else [])
+        assert handle.high_watermark == model.high_watermark
+        lagging = model.lagging()
+        assert led.table.lagging() == ([("orders", 0, lagging)] if lagging else [])
+        assert {n: s.log_end_offset for n, s in led.states().items()} == {
+            n: f.end for n, f in model.followers.items()
+        }
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])

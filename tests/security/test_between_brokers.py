@@ -5,6 +5,9 @@ The answers are those of Apache Kafka 3.9.2 on ZooKeeper, the last line with all
 whatever the rights.
 """
 
+import threading
+import time
+
 import pytest
 from compat.support import Wire
 from oracle.produce import batch
@@ -97,3 +100,59 @@ def test_a_consumer_with_a_replica_id_learns_and_changes_nothing(ruled, topic_id
                 code, _, _, size = rows_of(wire, version, topic, replica_id)
                 assert (code, size) == (NOT_A_FOLLOWER, 0)
     assert before == (partition.high_watermark, partition.leader_epoch)
+
+
+@pytest.fixture
+def led(ruled):
+    """The topic's partition, with broker 7 as a follower in the ISR; its end is 3."""
+    table = ruled.broker.node.loaded.table
+    handle = table.partition(TOPIC, 0)
+    epoch = handle.leader_epoch
+    for replicas in ((1, 7), (1,)):
+        table.set_leader(TOPIC, 0, leader_id=1, leader_epoch=epoch, replicas=replicas, isr=replicas)
+        if replicas == (1, 7):
+            yield table
+
+
+def follower_end(table):
+    [state] = table.replica_states(TOPIC, 0)
+    return state.log_end_offset
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_only_the_right_of_brokers_moves_a_follower(ruled, led, topic_id, version):
+    topic = uuid_bytes(topic_id) if version >= 13 else TOPIC
+    body = fetch_body(version, [(topic, 3)], replica_id=7)
+    with Wire(ruled.address) as wire:
+        with ruled.rights([(READ, TOPIC_TYPE, TOPIC)]):
+            wire.call(1, version, body)
+            assert follower_end(led) == -1
+        with ruled.rights([(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)]):
+            assert rows_of(wire, version, topic, 7)[::3] == (0, len(batch(3)))
+            wire.call(1, version, body)
+            assert follower_end(led) == 3
+
+
+def test_an_append_answers_a_waiting_follower_and_its_next_fetch_answers_acks_all(
+    ruled, led, topic_id
+):
+    topic = uuid_bytes(topic_id)
+    rights = [(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME), (WRITE, TOPIC_TYPE, TOPIC)]
+    found = []
+
+    def follow():
+        with Wire(ruled.address) as wire:
+            for offset in (3, 6):
+                body = fetch_body(17, [(topic, offset)], replica_id=7, max_wait_ms=20_000)
+                found.append(wire.call(1, 17, body).responses[0].partitions[0])
+
+    with ruled.rights(rights), Wire(ruled.address) as wire:
+        follower = threading.Thread(target=follow, daemon=True)
+        follower.start()
+        began = time.monotonic()
+        assert produce(wire, [(TOPIC, 0, batch(3))]) == {(TOPIC, 0): 0}
+        assert time.monotonic() - began < 10
+        assert [len(part.records) for part in found] == [len(batch(3))]
+        assert produce(wire, [(TOPIC, 0, batch(3))], acks=1) == {(TOPIC, 0): 0}
+        follower.join(10)
+        assert len(found) == 2
