@@ -652,6 +652,7 @@ cdef class PartitionTable:
             self._furnish(entry, topic, log, queue)
             if log is not None and replicas is not None and len(replicas) > 1:
                 entry.p.high_watermark = log_start_offset(log.log)
+                self._know_high_watermark(&entry.p, high_watermark)
             self._set_leader(
                 entry, self.table.node_id if leader_id is None else leader_id, leader_epoch,
                 replicas, isr, high_watermark)
@@ -783,6 +784,7 @@ cdef class PartitionTable:
         cdef Partition* p = &entry.p
         cdef Replicas* old = _replicas(p)
         cdef Replicas* made = NULL
+        cdef bint led = atomic_load_i32(&p.leader_id) == self.table.node_id
         cdef bint leads = leader_id == self.table.node_id
         replicas = (self.table.node_id,) if replicas is None else tuple(replicas)
         isr = replicas if isr is None else tuple(isr)
@@ -795,7 +797,7 @@ cdef class PartitionTable:
         replicas_replace(&p.replicas, made)
         if old != NULL:
             epoch_retire(self.table.epochs, old, replicas_free)
-        elif p.log != NULL:
+        elif leads and not led and p.log != NULL:
             self._know_high_watermark(p, high_watermark)
         atomic_store_i32(&p.leader_epoch, leader_epoch)
         atomic_store_i32(&p.isr_count, <int32_t>len(isr))
@@ -806,7 +808,7 @@ cdef class PartitionTable:
 
     cdef int _know_high_watermark(self, Partition* p, high_watermark) except -1:
         """Raises the high watermark of a partition that this node did not lead so far to the known
-        one, and moves it into the log."""
+        one, and moves it into the log. While it follows, its fetches move the high watermark."""
         cdef int64_t known = atomic_load_i64(&p.high_watermark)
         if high_watermark is not None:
             known = max(known, <int64_t>high_watermark)
