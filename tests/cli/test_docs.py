@@ -8,7 +8,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-TOP = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
+SECURITY = sorted((ROOT / "docs" / "security").glob("*.md"))
+TOP = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")]
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 FILE = re.compile(r"`((?:broker|cext|plugins|clients|tests|bench|etc)/[\w./-]+\.\w+)`")
 
@@ -20,7 +21,7 @@ def broken(page: Path, text: str) -> list[str]:
     return missing + [name for name in FILE.findall(text) if not (ROOT / name).exists()]
 
 
-@pytest.mark.parametrize("page", [*PAGES, *TOP], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *SECURITY, *TOP], ids=str)
 def test_links_and_names_of_files_lead_somewhere(page: Path):
     assert broken(page, page.read_text()) == []
 
