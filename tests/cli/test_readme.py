@@ -82,7 +82,9 @@ def test_a_load(our_address: str, tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_file_of_100_mb_comes_back_byte_for_byte(our_address: str, tmp_path: Path):
-    words = b"appended a batch of 100 records to a partition and answered the producer with its offset"
+    words = (
+        b"appended a batch of 100 records to a partition and answered the producer with its offset"
+    )
     lines = b"".join(b"%d: INFO %b\n" % (number, words) for number in range(40_000))
     (tmp_path / "big.log").write_bytes(lines * (100_000_000 // len(lines) + 1))
     block = "barnabas produce big big.log --codec zstd\nbarnabas consume big --end | cmp - big.log"

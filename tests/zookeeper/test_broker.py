@@ -14,7 +14,7 @@ from kafka.admin import (
 )
 from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
-from barnabas.config.zookeeper import ZooKeeperSettings
+from barnabas.config.zookeeper import ZooKeeperLogin, ZooKeeperSettings
 from barnabas.metadata import znodes
 from barnabas.metadata.tree import CreateNode, TooLarge, shares
 from barnabas.metadata.zookeeper import ZooKeeperTree
@@ -121,14 +121,14 @@ def test_a_topic_larger_than_one_multi(brokers, connect):
 
 
 @pytest.mark.parametrize("data_bytes", [0, 100, 10_000])
-@pytest.mark.parametrize("auth", [None, ("u" * 200, "p")])
-def test_what_the_limits_allow_zookeeper_takes(zookeeper_server, data_bytes, auth):
+@pytest.mark.parametrize("login", [None, ZooKeeperLogin("digest", "u" * 200, "p")])
+def test_what_the_limits_allow_zookeeper_takes(zookeeper_server, data_bytes, login):
     """ZooKeeper would close the connection after a packet that is too large."""
     settings = ZooKeeperSettings(
         zookeeper_server.address,
         zookeeper_server.new_chroot() + "/long" * 100,
-        auth=auth,
-        set_acl=auth is not None,
+        login=login,
+        set_acl=login is not None,
     )
     tree = ZooKeeperTree(settings)
     try:

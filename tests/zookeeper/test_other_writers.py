@@ -241,7 +241,7 @@ def test_a_controller_that_was_replaced_changes_nothing(
     brokers, connect, chroot, zk, zookeeper_server
 ):
     broker = brokers.start(connect)
-    controller, tree = broker.node.serving.controller, broker.node.opened.tree
+    tree = broker.node.opened.tree
     client = zk(zookeeper_server)
     stale = broker.node.serving.administration.seat.fence()
     assert stale is not None
