@@ -22,9 +22,10 @@ from barnabas.wire import Struct
 NO_TOPIC = "no-such-topic"
 NO_TOPIC_ID = "AAECAwQFBgcICQoLDA0ODw"
 NO_GROUP = "no-such-group"
-JOIN, SYNC, LEAVE, COMMIT = 11, 14, 13, 8
+JOIN, SYNC, LEAVE, COMMIT, DESCRIBE = 11, 14, 13, 8, 15
 RANGE, ROUND_ROBIN = "range", "roundrobin"
 CONSUMERS_COMMIT_FROM = 9
+ID_REQUIRED_FROM, MEMBER_ID_REQUIRED = 4, 79  # KIP-394
 
 
 def subscription(*topics: str) -> str:
@@ -157,8 +158,24 @@ def join_group(asker: Asker) -> None:
     ask("no group", "")
     ask("a session that is too short", "c", sessionTimeoutMs=1)
     ask("a session that is too long", "c", sessionTimeoutMs=2_000_000_000)
+    if asker.version >= ID_REQUIRED_FROM:
+        awaits = awaiting_a_member(asker, "e").name.removeprefix(f"{asker.topic}-")
+        ask("another protocol type, in an empty group", awaits, protocolType="connect")
+        ask("the protocol type of an empty group", awaits)
     if asker.version >= 5:
         static_members(asker, ask)
+
+
+def awaiting_a_member(asker: Asker, suffix: str) -> Group:
+    """A group whose only member left while a new member has an id and has not come back with it."""
+    group = Group(asker, suffix).join().sync()
+    fields = {"sessionTimeoutMs": 10_000, "rebalanceTimeoutMs": 20_000, "memberId": ""}
+    fields |= {"protocolType": "consumer", "protocols": protocols(asker, RANGE)}
+    assert group.call(JOIN, ID_REQUIRED_FROM, **fields).errorCode == MEMBER_ID_REQUIRED
+    group.leave()
+    (described,) = asker.call(DESCRIBE, 0, groups=[group.name]).groups
+    assert described.groupState == "Empty", described
+    return group
 
 
 def static_members(asker: Asker, ask: Any) -> None:
@@ -223,6 +240,7 @@ def heartbeat(asker: Asker) -> None:
     ask("a member")
     ask("unknown member", memberId="nobody")
     ask("an older generation", generationId=0)
+    ask("a later generation", generationId=9)
     ask("unknown group", groupId=NO_GROUP)
     ask("no group", groupId="")
     if asker.version >= 3:
@@ -298,6 +316,7 @@ def offset_commit(asker: Asker) -> None:
     ask("without a member, to a group with members", group.name)
     ask("unknown member", group.name, **mine | {"memberId": "nobody"})
     ask("an older generation", group.name, **mine | {"generationIdOrMemberEpoch": 0})
+    ask("a later generation", group.name, **mine | {"generationIdOrMemberEpoch": 9})
     if asker.version >= 7:
         ask("a static member that is not there", group.name, groupInstanceId="nobody", **mine)
     row = {"partitionIndex": 0, "committedOffset": 7, "committedLeaderEpoch": 0}

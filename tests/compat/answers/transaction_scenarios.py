@@ -9,6 +9,7 @@ from typing import Any
 
 from compat.answers.asking import Asker, is_moving
 from compat.answers.consumer_scenarios import Consumers
+from compat.answers.group_scenarios import Group
 from compat.support import CALL_TIMEOUT_S, create_topic
 
 from barnabas.wire import Struct
@@ -169,6 +170,13 @@ def txn_offset_commit(asker: Asker) -> None:
         mine = {"memberId": "one", "generationIdOrMemberEpoch": consumers.epochs["one"]}
         ask("a consumer", **mine)
         ask("a consumer with a newer epoch", **mine | {"generationIdOrMemberEpoch": 9})
+        classic = Group(asker, "classic").join().sync()
+        made.group = classic.name
+        made.add_offsets()
+        mine = {"memberId": classic.member, "generationIdOrMemberEpoch": classic.generation}
+        ask("a member of a classic group", **mine)
+        ask("an older generation", **mine | {"generationIdOrMemberEpoch": 0})
+        ask("a later generation", **mine | {"generationIdOrMemberEpoch": 9})
 
 
 def describe_transactions(asker: Asker) -> None:
