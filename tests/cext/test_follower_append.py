@@ -238,3 +238,19 @@ def test_a_range_is_one_write_for_each_segment(tmp_path):
     before = disk.system.calls("pwritev")
     assert log.append_as_follower(data).batches == 100
     assert disk.system.calls("pwritev") == before + 1
+
+
+def test_a_range_rolls_where_single_batches_would(tmp_path):
+    """By age, which counts from a segment's first batch, and by a full index."""
+    for name, expected, settings in (
+        ("age", [0, 2, 4], {"segment_ms": 3_000}),
+        ("index", [0, 5, 10], {"segment_index_bytes": 60, "index_interval_bytes": 1}),
+    ):
+        (tmp_path / name).mkdir()
+        log = Disk(tmp_path / name, **settings).open()
+        step_ms = 2_000 if name == "age" else 1
+        count = 5 if name == "age" else 15
+        log.append_as_follower(
+            b"".join(placed(offset, 0, b"v", at=NOW + offset * step_ms) for offset in range(count))
+        )
+        assert [s.base_offset for s in log.segments()] == expected
