@@ -269,11 +269,13 @@ def test_after_the_close(session_broker, topic):
 
 
 def test_a_broker_that_comes_back(tmp_path):
+    """With the default of 3 retries 100 ms apart, a restart that takes longer loses messages."""
     from barnabas import Broker
 
     with Broker({"log.dirs": str(tmp_path)}) as broker:
         topic = broker.create_topic("back")
-        with producer_of(broker, producer_type="async", queue_time=1) as producer:
+        settings = {"producer_type": "async", "queue_time": 1, "message_send_max_retries": -1}
+        with producer_of(broker, **settings) as producer:
             for i in range(300):
                 producer.send(ProducerData(topic, b"%d" % i))
                 if i in (100, 200):
