@@ -404,6 +404,7 @@ def test_with_fsync_a_partition_is_asked_for_when_its_records_are_durable(made):
     follower.group.held = False
     assert follower.fetches.wait_flushed(10_000) is True
     assert follower.logs["t", 0].flushed_offset == 1
+    assert follower.high_watermark("t") == 0  # the leader says what is committed, not the flush
     follower.take(answer())
     asked = follower.asked()
     assert wanted(asked) == [(T_ID, 0)]

@@ -68,7 +68,7 @@ class Follower:
             directory=str(self.directory),
             leader_id=LEADER,
             leader_epoch=self.leader_epoch,
-            **REPLICATED,
+            replicas=(LEADER, NODE),
         )
 
     def close(self) -> None:
@@ -102,10 +102,6 @@ class Follower:
             answer = answer.wait()
         _, at = decode_response_header(answer[4:], FETCH, self.version)
         return self.fetches.take_response(memoryview(answer)[4 + at :], self.now_ns)
-
-
-# A partition with followers; the table of one node makes every partition its own.
-REPLICATED: dict[str, Any] = {}
 
 
 def wanted(asked: Struct | None) -> list[tuple[Any, int]]:

@@ -232,12 +232,12 @@ def test_a_start_inside_a_batch_is_followed(made):
 def test_a_truncation_below_the_high_watermark_is_an_error_of_the_log(made, caplog):
     """An unclean election: the leader's log ends before what was acknowledged."""
     pair = made()
-    pair.append(4)
-    for _ in range(9):
-        pair.copy().append(batch(b"v"), leader_epoch=0)
     handle = pair.follower.table.partition("t", 0)
-    handle.appended()
-    assert handle.high_watermark == 9
+    pair.append(9)
+    pair.fetchers.follow({("t", 0): pair.leader()})
+    until(lambda: handle.high_watermark == 9)
+    pair.fetchers.follow({("t", 0): None})
+    pair.log().truncate_to(4)
     pair.fetchers.follow({("t", 0): pair.leader()})
     until(lambda: handle.high_watermark == 4 == pair.copy().end_offset)
     (line,) = [r for r in caplog.records if "truncated" in r.message]
