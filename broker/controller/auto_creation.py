@@ -94,9 +94,8 @@ class AutoTopicCreation:
             return None
 
     def _create(self, name: str, charge: Charge) -> None:
-        brokers = len(self._cluster().brokers)
+        own = internal_topic(name, self._config, self._cluster().is_shared)
         try:
-            topic = internal_topic(name, self._config, brokers) or NewTopic(name)
-            self._topics.create(topic, charge=charge)
+            self._topics.create(own or NewTopic(name), charge=charge)
         except TopicAlreadyExists:
             pass  # another request, or another broker, was quicker

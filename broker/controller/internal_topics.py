@@ -1,21 +1,22 @@
 """The internal topics of the coordinators: their partitions, replicas and settings.
 
-A replication factor above the number of live brokers, or above the number of replicas that this
-broker supports (placement.py), is reduced to that number, so that one node works without any
-setting. Most are compacted: only the newest value of each key counts.
+The only node of an embedded store reduces a replication factor to 1, so that it works without any
+setting. In a cluster the settings count, as in Kafka: the topic is made when enough brokers are
+alive. Most are compacted: only the newest value of each key counts.
 """
 
 from __future__ import annotations
 
 from barnabas.config import DynamicConfig
-from barnabas.controller.placement import REPLICAS_MAX
 from barnabas.controller.topics import NewTopic
 from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
+FACTOR_MAX = 32767
 
-def internal_topic(name: str, config: DynamicConfig, live_brokers: int) -> NewTopic | None:
+
+def internal_topic(name: str, config: DynamicConfig, is_cluster: bool) -> NewTopic | None:
     """Returns the internal topic `name` with its partitions and settings; None for another name."""
-    replicas_max = min(live_brokers, REPLICAS_MAX)
+    replicas_max = FACTOR_MAX if is_cluster else 1
     if name == CONSUMER_OFFSETS:
         return NewTopic(
             name,

@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from barnabas.controller.new_partitions import begin_partitions, partition_nodes
-from barnabas.controller.placement import REPLICAS_MAX, place
+from barnabas.controller.placement import place
 from barnabas.controller.seat import Seat
 from barnabas.controller.topics import PARTITIONS_PER_TOPIC_MAX, Charge, Placed, racks_of
 from barnabas.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
-    InvalidReplicationFactor,
     ReassignmentInProgress,
     UnknownTopicOrPartition,
 )
@@ -104,11 +103,6 @@ class PartitionGrowth:
         if count > PARTITIONS_PER_TOPIC_MAX:
             raise InvalidPartitions(f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions")
         factor = len(topic.partitions[0].replicas) if 0 in topic.partitions else 1
-        if factor > REPLICAS_MAX:
-            raise InvalidReplicationFactor(
-                f"{topic.name} has {factor} replicas of each partition, and this broker does not"
-                " replicate partitions yet: none are added."
-            )
         if assignments is not None:
             placed = _checked(assignments, count - present, factor, state)
         else:

@@ -12,9 +12,6 @@ answers.
 from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
 
-# The other parts of replication are under way: until then a second replica would stay empty.
-REPLICAS_MAX = 1
-
 
 def place(
     brokers: Sequence[int],

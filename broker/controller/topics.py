@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from barnabas.config import ConfigError, DynamicConfig, check_topic
 from barnabas.controller.new_partitions import begin_partitions, partition_nodes
-from barnabas.controller.placement import REPLICAS_MAX, place
+from barnabas.controller.placement import place
 from barnabas.controller.seat import Seat
 from barnabas.controller.topic_names import check_collision, check_topic_name
 from barnabas.errors import (
@@ -155,11 +155,6 @@ class TopicController:
             raise InvalidReplicationFactor(
                 f"replication factor {factor}, and {len(brokers)} broker(s) to place it on"
             )
-        if factor > REPLICAS_MAX:
-            raise InvalidReplicationFactor(
-                f"Replication factor {factor} is not possible: this broker does not replicate"
-                " partitions yet. Create the topic with replication factor 1."
-            )
         given = self._plugins_place(brokers, count, factor, 0)
         return given or place(
             brokers, count, factor, self._random_below(len(brokers)), racks=racks_of(state)
@@ -215,11 +210,6 @@ def checked_assignments(
     sizes = {len(replicas) for replicas in assignments.values()}
     if len(sizes) != 1 or 0 in sizes:
         raise InvalidReplicaAssignment("every partition has the same number of replicas, 1 or more")
-    if max(sizes) > REPLICAS_MAX:
-        raise InvalidReplicaAssignment(
-            f"{max(sizes)} replicas of a partition are not possible: this broker does not replicate"
-            " partitions yet. Assign one broker to each partition."
-        )
     for partition, replicas in assignments.items():
         if len(set(replicas)) != len(replicas):
             raise InvalidReplicaAssignment(f"partition {partition} names a broker more than once")

@@ -16,21 +16,21 @@ from barnabas.config.layers import (
     candidates,
 )
 from barnabas.config.settings import BROKER_SETTINGS
-from barnabas.controller.placement import REPLICAS_MAX
 from barnabas.metadata.cluster_state import ClusterState
 
 log = logging.getLogger("barnabas.node")
 
 MIN_ISR = "min.insync.replicas"
+ALONE = "this node is the only one (metadata.store=embedded)"
 ACKS_ALL = (
-    f"a partition has {REPLICAS_MAX} replica, because brokers do not replicate yet, and acks=all"
-    " waits for that one alone (as in Kafka, where the smaller of the two numbers counts)"
+    f"a partition has 1 replica, because {ALONE}, and acks=all waits for that one alone (as in"
+    " Kafka, where the smaller of the two numbers counts)"
 )
-INTERNAL_TOPIC = "the topic gets replication factor 1, because brokers do not replicate yet"
+INTERNAL_TOPIC = f"the topic gets replication factor 1, because {ALONE}"
 UNKEPT = {
     "default.replication.factor": (
-        "brokers do not replicate yet. A topic without a replication factor of its own is refused"
-        " with INVALID_REPLICATION_FACTOR; set this to 1"
+        f"{ALONE}. A topic without a replication factor of its own is refused with"
+        " INVALID_REPLICATION_FACTOR; set this to 1"
     ),
     "offsets.topic.replication.factor": INTERNAL_TOPIC,
     "transaction.state.log.replication.factor": INTERNAL_TOPIC,
@@ -44,7 +44,8 @@ NAMED_MAX = 3  # topics in one line
 
 
 def warn(dynamic: DynamicConfig, state: ClusterState) -> None:
-    for line in (*unkept(dynamic), *unkept_by_topics(state), *overridden(dynamic)):
+    alone = () if state.is_shared else (*unkept(dynamic), *unkept_by_topics(state))
+    for line in (*alone, *overridden(dynamic)):
         log.warning("%s", line)
 
 
@@ -53,7 +54,7 @@ def unkept(dynamic: DynamicConfig) -> list[str]:
     lines = []
     for name, instead in UNKEPT.items():
         given = dynamic.layers.given(BROKER_SETTINGS[name])
-        if given and dynamic.integer(name) > REPLICAS_MAX:
+        if given and dynamic.integer(name) > 1:
             where = _origin(dynamic, name, given[0].source)
             lines.append(f"{name}={given[0].text} ({where}) is not kept: {instead}.")
     return lines
@@ -65,7 +66,7 @@ def unkept_by_topics(state: ClusterState) -> list[str]:
     asked = {}
     for name in state.topics:
         text = state.config("topics", name).get(MIN_ISR, "")
-        if text.isdecimal() and int(text) > REPLICAS_MAX:
+        if text.isdecimal() and int(text) > 1:
             asked[name] = text
     if not asked:
         return []

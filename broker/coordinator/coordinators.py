@@ -37,7 +37,11 @@ from barnabas.coordinator.transactions.coordinator import (
 )
 from barnabas.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.coordinator.txn_markers import TransactionMarkers
-from barnabas.errors import TopicAlreadyExists
+from barnabas.errors import (
+    CoordinatorNotAvailable,
+    InvalidReplicationFactor,
+    TopicAlreadyExists,
+)
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
 from barnabas.server.job_threads import JobThreads
 from barnabas.server.replica_manager import ReplicaManager
@@ -191,10 +195,14 @@ class Coordinators:
         """Makes a journal. It follows the partitions after `attach` names its coordinator."""
 
         def create() -> None:
-            asked = internal_topic(name, self._given.dynamic, len(self._given.reader.state.brokers))
+            asked = internal_topic(name, self._given.dynamic, self._given.reader.state.is_shared)
             assert asked is not None, name
-            with contextlib.suppress(TopicAlreadyExists):
+            try:
                 self._given.topics.create(asked, is_own=True)
+            except TopicAlreadyExists:
+                pass
+            except InvalidReplicationFactor as error:
+                raise CoordinatorNotAvailable(f"{name} cannot be made yet: {error}") from error
 
         journal = CoordinatorLog(
             name,

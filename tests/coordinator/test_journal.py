@@ -68,7 +68,7 @@ def log_of(broker, replayed=None, topic="__test_state"):
     node = broker.node
 
     def create():
-        asked = internal_topic(TRANSACTION_STATE, node.dynamic, 1)
+        asked = internal_topic(TRANSACTION_STATE, node.dynamic, is_cluster=False)
         node.serving.administration.topics.create(type(asked)(**{**_fields(asked), "name": topic}))
 
     log = CoordinatorLog(
@@ -327,8 +327,8 @@ def test_after_the_stop_nothing_is_taken_and_what_waited_was_written(broker):
 
 def test_consumer_offsets_has_its_own_settings(broker):
     dynamic = broker.node.dynamic
-    asked = internal_topic(CONSUMER_OFFSETS, dynamic, live_brokers=1)
+    asked = internal_topic(CONSUMER_OFFSETS, dynamic, is_cluster=False)
     assert (asked.partition_count, asked.replication_factor) == (50, 1)
     assert asked.configs["segment.bytes"] == "104857600"
-    assert internal_topic(CONSUMER_OFFSETS, dynamic, live_brokers=9).replication_factor == 1
-    assert internal_topic("t", dynamic, 1) is None
+    assert internal_topic(CONSUMER_OFFSETS, dynamic, is_cluster=True).replication_factor == 3
+    assert internal_topic("t", dynamic, is_cluster=True) is None

@@ -58,6 +58,9 @@ class Brokers:
             "offsets.topic.num.partitions": "1",
             "transaction.state.log.num.partitions": "1",
             "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
             **given,
         }
 

@@ -6,13 +6,14 @@ import logging
 import time
 
 import pytest
+from compat.support import Wire
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas.controller.controller import NOTES_KEPT_MS
 from barnabas.controller.topics import NewTopic
-from barnabas.errors import InvalidReplicaAssignment, InvalidReplicationFactor
 from barnabas.metadata.tree import BadVersion, CreateNode, MultiFailed
 from barnabas.server import membership
+from barnabas.wire import request
 
 ASSIGNED_TO_1 = b'{"version":2,"partitions":{"0":[1]},"adding_replicas":{},"removing_replicas":{}}'
 
@@ -47,21 +48,22 @@ def test_the_controllers_seat_is_taken_over(brokers, connect):
     soon(lambda: sorted(states[1]().brokers) == [2])
 
 
-def test_a_second_replica_is_refused_until_there_is_replication(brokers, connect):
-    first = brokers.start(connect, node_id=1)
-    brokers.start(connect, node_id=2)
-    soon(lambda: len(first.node.cluster().brokers) == 2)
-    create = first.node.serving.administration.topics.create
-    with pytest.raises(InvalidReplicationFactor, match="does not replicate"):
-        create(NewTopic("t", partition_count=1, replication_factor=2))
-    with pytest.raises(InvalidReplicaAssignment, match="does not replicate"):
-        create(NewTopic("t", assignments={0: (1, 2)}))
-    first.create_topic("u")
+def test_an_internal_topic_waits_for_the_brokers_of_its_factor(brokers, connect):
+    """As in Kafka; a single node on the embedded store reduces the factor."""
+    factor = {"offsets_topic_replication_factor": "2"}
+    first = brokers.start(connect, node_id=1, **factor)
     consumer = Consumer({"bootstrap.servers": first.bootstrap_servers, "group.id": "g"})
-    consumer.commit(offsets=[TopicPartition("u", 0, 0)], asynchronous=False)
+    first.create_topic("t")
+    with Wire(first.bootstrap_servers) as wire:
+        answer = wire.call(10, 2, request(10).cls(key="g", keyType=0))
+        assert answer.errorCode == 15, "COORDINATOR_NOT_AVAILABLE"
+    assert first.node.cluster().topic("__consumer_offsets") is None
+    brokers.start(connect, node_id=2, **factor)
+    soon(lambda: len(first.node.cluster().brokers) == 2)
+    consumer.commit(offsets=[TopicPartition("t", 0, 0)], asynchronous=False)
     consumer.close()
     offsets = first.node.cluster().topic("__consumer_offsets")
-    assert {row.replicas for row in offsets.partitions.values()} <= {(1,), (2,)}
+    assert {frozenset(row.replicas) for row in offsets.partitions.values()} == {frozenset({1, 2})}
 
 
 def test_a_broker_outside_the_isr_is_not_elected(brokers, connect, chroot, zk, zookeeper_server):
