@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from barnabas.controller.entity_configs import EntityConfigs
     from barnabas.controller.features import Features
     from barnabas.controller.partition_growth import PartitionGrowth
+    from barnabas.controller.reassignments import Reassignments
     from barnabas.controller.seat import Seat
     from barnabas.controller.topic_deletion import TopicDeletion
     from barnabas.controller.topics import TopicController
@@ -120,12 +121,13 @@ class MetadataContext(NamedTuple):
     charge_later: Callable[[PendingRequest], Callable[[int], object]]
 
 
-class ElectionContext(NamedTuple):
-    """Leaders of partitions, which the controller elects."""
+class ControllerContext(NamedTuple):
+    """Leaders and replicas of partitions, which the controller chooses."""
 
     cluster: Cluster
     seat: Seat
     elections: Callable[[], Elections]
+    reassignments: Callable[[], Reassignments]
 
 
 class FindContext(NamedTuple):

@@ -10,19 +10,19 @@ sends it.
 
 from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
-from barnabas.api.contexts import ElectionContext
+from barnabas.api.contexts import ControllerContext
 from barnabas.errors import StaleBrokerEpoch, error_of
 from barnabas.security.acl_codes import CLUSTER_ACTION
 from barnabas.wire import Struct
 
 KEY = 7
 VERSIONS = (1, 3)
-CONTEXT = ElectionContext
+CONTEXT = ControllerContext
 ACCESS = of_cluster(CLUSTER_ACTION)
 ANY_EPOCH = -1
 
 
-def handle(request: Struct, call: Call[ElectionContext]) -> Struct:
+def handle(request: Struct, call: Call[ControllerContext]) -> Struct:
     check = call.context.seat.required()
     broker = call.context.cluster().brokers.get(request.brokerId)
     if broker is not None and request.brokerEpoch not in (ANY_EPOCH, broker.epoch):
@@ -37,5 +37,5 @@ def handle(request: Struct, call: Call[ElectionContext]) -> Struct:
     )
 
 
-def refuse(request: Struct, code: int, call: Call[ElectionContext]) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ControllerContext]) -> Struct:
     return call.answer()(errorCode=error_of(code).code, remainingPartitions=[])

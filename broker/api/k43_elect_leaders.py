@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
-from barnabas.api.contexts import ElectionContext
+from barnabas.api.contexts import ControllerContext
 from barnabas.errors import (
     ElectionNotNeeded,
     InvalidRequest,
@@ -22,12 +22,12 @@ from barnabas.wire import Struct
 
 KEY = 43
 VERSIONS = (0, 2)
-CONTEXT = ElectionContext
+CONTEXT = ControllerContext
 ACCESS = of_cluster(ALTER)
 PREFERRED, UNCLEAN = 0, 1
 
 
-def handle(request: Struct, call: Call[ElectionContext]) -> Struct:
+def handle(request: Struct, call: Call[ControllerContext]) -> Struct:
     kind = request.electionType if call.version >= 1 else PREFERRED
     if kind not in (PREFERRED, UNCLEAN):
         return _refused(request, InvalidRequest(f"Unknown election type {kind}"), call)
@@ -50,11 +50,11 @@ def handle(request: Struct, call: Call[ElectionContext]) -> Struct:
     return _answer(found, call)
 
 
-def refuse(request: Struct, code: int, call: Call[ElectionContext]) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ControllerContext]) -> Struct:
     return _refused(request, error_of(code)(), call)
 
 
-def _refused(request: Struct, error: KafkaError, call: Call[ElectionContext]) -> Struct:
+def _refused(request: Struct, error: KafkaError, call: Call[ControllerContext]) -> Struct:
     rows = [
         (row.topic, [(index, error) for index in row.partitions])
         for row in request.topicPartitions or ()
@@ -67,7 +67,7 @@ def _refused(request: Struct, error: KafkaError, call: Call[ElectionContext]) ->
 
 def _answer(
     found: Sequence[tuple[str, Sequence[tuple[int, KafkaError | None]]]],
-    call: Call[ElectionContext],
+    call: Call[ControllerContext],
 ) -> Struct:
     topic_of = call.struct("replicaElectionResults")
     row_of = call.struct("replicaElectionResults.partitionResult")

@@ -1,7 +1,6 @@
 """ListPartitionReassignments (46), version 0: the reassignments in progress.
 
-The metadata tree records them (a Kafka cluster may have begun them); this broker begins none. Null
-topics means all; the answer leaves out unknown topics and partitions.
+Null topics means all; the answer leaves out unknown topics and partitions.
 """
 
 from barnabas.api.access import of_cluster

@@ -39,7 +39,7 @@ from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import (
     ConfigContext,
-    ElectionContext,
+    ControllerContext,
     FeatureContext,
     GroupContext,
     LoginContext,
@@ -104,9 +104,9 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     40: ("k40_expire_delegation_token", (1, 2), TokenContext),
     41: ("k41_describe_delegation_token", (1, 3), TokenContext),
     42: ("k42_delete_groups", (0, 3), GroupContext),
-    43: ("k43_elect_leaders", (0, 2), ElectionContext),
+    43: ("k43_elect_leaders", (0, 2), ControllerContext),
     44: ("k44_incremental_alter_configs", (0, 1), ConfigContext),
-    45: ("k45_alter_partition_reassignments", (0, 1), MetadataContext),
+    45: ("k45_alter_partition_reassignments", (0, 1), ControllerContext),
     46: ("k46_list_partition_reassignments", (0, 0), MetadataContext),
     47: ("k47_offset_delete", (0, 0), GroupContext),
     48: ("k48_describe_client_quotas", (0, 1), QuotaContext),
@@ -140,7 +140,7 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
 
 # As LATE: keys that only brokers of a cluster serve, to each other.
 BETWEEN_BROKERS: dict[int, tuple[str, tuple[int, int], type]] = {
-    7: ("k07_controlled_shutdown", (1, 3), ElectionContext),
+    7: ("k07_controlled_shutdown", (1, 3), ControllerContext),
 }
 
 # Supported keys that ApiVersions does not list, as in Kafka while nothing receives clients'

@@ -3,7 +3,8 @@
     a session begins          this node registers again (server/membership.py) and takes part in
                               the election of the controller
     there is no controller    this node becomes controller, with the next controller epoch
-    a broker ends or restarts  its partitions get other leaders (elections.py)
+    a broker ends, restarts   its partitions get other leaders (elections.py)
+    a target is in the ISR    the reassignment ends (reassignments.py)
     a topic has no id         it gets one (kafka-topics of 2.7 and older gives none)
     a partition has no state  it gets a leader and its first state
     /admin/delete_topics/T    the topic is deleted; with delete.topic.enable=false the mark is
@@ -26,6 +27,7 @@ from collections.abc import Callable
 from barnabas.cext.memory.threads import NamedThread
 from barnabas.controller.elections import Elections
 from barnabas.controller.new_partitions import KnownId, begin_partitions, give_ids, stateless
+from barnabas.controller.reassignments import Reassignments
 from barnabas.controller.seat import Seat
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.metadata import znodes
@@ -60,6 +62,7 @@ class Controller:
         seat: Seat,
         deletion: TopicDeletion,
         elections: Elections,
+        reassignments: Reassignments,
         node_id: int,
         may_delete: Callable[[], bool],
         known_id: KnownId,
@@ -72,6 +75,7 @@ class Controller:
         self._seat = seat
         self._deletion = deletion
         self._elections = elections
+        self._reassignments = reassignments
         self._node_id = node_id
         self._may_delete = may_delete
         self._known_id = known_id
@@ -141,6 +145,7 @@ class Controller:
         give_ids(self._tree, self._reader, self._known_id, self._random_bytes)
         begin_partitions(self._tree, self._reader, stateless(self._reader.state), check)
         self._elections.run(check)
+        self._reassignments.advance(check)
         self._delete_marked()
         self._delete_notes()
 

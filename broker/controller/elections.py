@@ -119,6 +119,27 @@ def without_leaving(
     return _next(state, leader, isr, controller_epoch)
 
 
+def reassigned(
+    partition: Partition,
+    target: Sequence[int],
+    brokers: Collection[int],
+    controller_epoch: int,
+) -> PartitionState | None:
+    """Returns the state at the end of a reassignment: leader and ISR are of `target`. None until
+    all of the target are in the ISR, and one of them is alive."""
+    state = partition.state
+    if state is None or not set(target) <= set(state.isr):
+        return None
+    leader = state.leader
+    if leader not in target or leader not in brokers:
+        found = next((broker_id for broker_id in target if broker_id in brokers), None)
+        if found is None:
+            return None
+        leader = found
+    isr = [broker_id for broker_id in state.isr if broker_id in target]
+    return _next(state, leader, isr, controller_epoch)
+
+
 def _first(partition: Partition, candidates: Collection[int]) -> int | None:
     return next((row for row in partition.replicas if row in candidates), None)
 

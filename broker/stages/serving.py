@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from barnabas.controller.client_quotas import ClientQuotas
     from barnabas.controller.controller import Controller
     from barnabas.controller.elections import Elections
+    from barnabas.controller.reassignments import Reassignments
     from barnabas.controller.user_credentials import UserCredentials
     from barnabas.hooks.services import Services
     from barnabas.server.quota_enforcement import QuotaEnforcement, Used
@@ -53,10 +54,19 @@ FAILED_DELAY = "connection.failed.authentication.delay.ms"
 QUOTA_PATHS = ("users/", "clients/", "ips/")
 
 
+class Control(NamedTuple):
+    """What the controller of the cluster uses, on every node. A single node seldom needs more than
+    the seat, and imports the others when it does."""
+
+    seat: Seat
+    elections: Callable[[], Elections]
+    reassignments: Callable[[], Reassignments]
+
+
 class Administration(NamedTuple):
     """The objects that change the cluster's metadata."""
 
-    seat: Seat
+    control: Control
     topics: TopicController
     deletion: TopicDeletion
     growth: PartitionGrowth
@@ -88,14 +98,14 @@ def serve(before: Bound) -> Serving:
     plugins.load()
     loaded.logs.choose_directory = plugins.choose_directory
     plugins.attach(loaded.replicas.topic_config, native.fetch.rewrites, opened.node_id)
-    seat, elections = _elect(before)
+    control = _elect(before)
     _lead_partitions(before)
-    administration = _administration(before, seat)
+    administration = _administration(before, control)
     coordinators = _coordinators(before, administration)
     loaded.replicas.on_applied.append(plugins.apply)
     plugins.apply(opened.reader.state)
     is_shared = opened.tree.is_shared
-    controller = _controller(before, administration, elections()) if is_shared else None
+    controller = _controller(before, administration) if is_shared else None
     undo.callback(start.background.stop)
     undo.callback(start.metrics.close)  # reading metrics reads logs: it ends before they close
     decoders = decode_threads(native.produce.decodes, DECODE_THREADS, plugins.intercept)
@@ -108,9 +118,7 @@ def serve(before: Bound) -> Serving:
     quotas.apply(opened.reader.state)
     plugins.on_reload.append(quotas.plugins_changed)
     quotas.plugins_changed()
-    handlers = _request_handlers(
-        before, administration, elections, coordinators, errors, bad_requests, quotas
-    )
+    handlers = _request_handlers(before, administration, coordinators, errors, bad_requests, quotas)
     plugins.serving(lambda: _plugin_services(loaded, administration, coordinators))
     undo.callback(native.fetch.stop)
     undo.callback(handlers.join, HANDLERS_END_S)
@@ -124,9 +132,8 @@ def serve(before: Bound) -> Serving:
     )
 
 
-def _elect(node: Bound) -> tuple[Seat, Callable[[], Elections]]:
-    """Elects leaders for the partitions that need one, if this node is the controller. Returns the
-    controller's seat, and its elections, which a single node seldom needs."""
+def _elect(node: Bound) -> Control:
+    """Elects leaders for the partitions that need one, if this node is the controller."""
     opened = node.before.before
     tree, reader = opened.tree, opened.reader
 
@@ -139,14 +146,20 @@ def _elect(node: Bound) -> tuple[Seat, Callable[[], Elections]]:
 
         return Elections(tree, reader, topic_config)
 
+    @cache
+    def reassignments() -> Reassignments:
+        from barnabas.controller.reassignments import Reassignments
+
+        return Reassignments(tree, reader)
+
     if not tree.is_shared:
         lead_all(tree, reader, opened.node_id, is_unclean=not opened.was_clean)
-        return OnlySeat(), elections
+        return Control(OnlySeat(), elections, reassignments)
     seat = SharedSeat(tree, reader, opened.membership, opened.node_id)
     check = seat.fence()
     if check is not None:
         elections().run(check)
-    return seat, elections
+    return Control(seat, elections, reassignments)
 
 
 def _lead_partitions(node: Bound) -> None:
@@ -156,16 +169,17 @@ def _lead_partitions(node: Bound) -> None:
     opened.reader.on_change(forgetting(node.native.response_cache, loaded.replicas.apply))
 
 
-def _administration(node: Bound, seat: Seat) -> Administration:
+def _administration(node: Bound, control: Control) -> Administration:
     loaded, opened = node.before, node.before.before
     tree, reader, dynamic, plugins = opened.tree, opened.reader, opened.dynamic, loaded.plugins
+    seat = control.seat
     deletion = TopicDeletion(tree, reader, seat, loaded.checkpoints.write_all)
     deletion.finish()
     topics = TopicController(
         tree, reader, seat, dynamic, _random_below, os.urandom, plugins.place, plugins.check_topic
     )
     return Administration(
-        seat=seat,
+        control=control,
         topics=topics,
         deletion=deletion,
         growth=PartitionGrowth(tree, reader, seat, _random_below, plugins.place),
@@ -205,7 +219,7 @@ def _coordinators(node: Bound, administration: Administration) -> Coordinators:
     return coordinators
 
 
-def _controller(node: Bound, administration: Administration, elections: Elections) -> Controller:
+def _controller(node: Bound, administration: Administration) -> Controller:
     """Starts the controller's thread, which reacts to changes that other nodes or tools make in a
     shared tree."""
     from barnabas.controller.controller import Controller
@@ -215,9 +229,10 @@ def _controller(node: Bound, administration: Administration, elections: Election
         opened.tree,
         opened.reader,
         opened.membership,
-        administration.seat,
+        administration.control.seat,
         administration.deletion,
-        elections,
+        administration.control.elections(),
+        administration.control.reassignments(),
         opened.node_id,
         lambda: opened.dynamic.boolean("delete.topic.enable"),
         opened.topic_id_on_disk,
@@ -235,7 +250,6 @@ def _controller(node: Bound, administration: Administration, elections: Election
 def _request_handlers(
     node: Bound,
     administration: Administration,
-    elections: Callable[[], Elections],
     coordinators: Coordinators,
     errors: RequestErrors,
     bad_requests: BadRequests,
@@ -251,7 +265,7 @@ def _request_handlers(
         build_principal(node.before),
     )
     api_versions = advertised_versions(node.apis)
-    made = _contexts(node, administration, elections, coordinators, api_versions, login, quotas)
+    made = _contexts(node, administration, coordinators, api_versions, login, quotas)
     administration.features.on_change.append(node.native.response_cache.forget)
     if opened.authorizer is not None:
         opened.authorizer.on_change.append(node.native.response_cache.forget)
@@ -280,7 +294,6 @@ def _request_handlers(
 def _contexts(
     node: Bound,
     administration: Administration,
-    elections: Callable[[], Elections],
     coordinators: Coordinators,
     api_versions: tuple[tuple[int, int, int], ...],
     login: contexts.LoginContext,
@@ -318,7 +331,7 @@ def _contexts(
             wall_ms,
             quotas.charge_later,
         ),
-        contexts.ElectionContext(cluster, administration.seat, elections),
+        contexts.ControllerContext(cluster, *administration.control),
         contexts.FindContext(
             cluster,
             {
@@ -330,7 +343,7 @@ def _contexts(
         contexts.TopicContext(
             cluster,
             dynamic,
-            administration.seat,
+            administration.control.seat,
             topics,
             administration.deletion,
             administration.growth,

@@ -1,0 +1,215 @@
+"""Moves partitions to other brokers (KIP-455): begins, advances and cancels reassignments.
+
+    begun      the assignment has the target first, then the former replicas; it names those that
+               come (adding_replicas) and go (removing_replicas). The new ones fetch
+    done       when all of the target are in the ISR: one multi writes the assignment without the
+               replicas that go, and a leader and an ISR of the target
+    cancelled  the assignment is as before; replicas that were coming drop their logs
+
+The tree has all of it, so that the next controller goes on where one ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from barnabas.controller.elections import reassigned
+from barnabas.errors import (
+    InvalidReplicaAssignment,
+    KafkaError,
+    NoReassignmentInProgress,
+    UnknownTopicOrPartition,
+)
+from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
+from barnabas.metadata.state_changes import shares_with_notes
+from barnabas.metadata.tree import (
+    BadVersion,
+    CheckVersion,
+    MetadataTree,
+    MultiFailed,
+    NoNode,
+    Operation,
+    SetData,
+)
+from barnabas.metadata.znodes import TopicAssignment
+
+ATTEMPTS_MAX = 5
+TOGETHER_MAX = 200  # partitions of a topic whose reassignment ends in one multi
+
+Place = tuple[str, int]
+Replicas = Sequence[int] | None  # the target; None cancels
+
+
+class Reassignments:
+    """The reassignments of a cluster. Several threads may use it.
+
+    Each method takes `check`, the operations of the controller's seat, and raises MetadataError."""
+
+    def __init__(self, tree: MetadataTree, reader: ClusterStateReader) -> None:
+        self._tree = tree
+        self._reader = reader
+        self._lock = threading.Lock()
+
+    def begin(
+        self, check: Sequence[CheckVersion], wanted: Mapping[Place, Replicas]
+    ) -> dict[Place, KafkaError | None]:
+        """Begins or cancels reassignments, and ends those that need no copy. Returns the error by
+        partition, None where it was begun or cancelled."""
+        outcomes: dict[Place, KafkaError | None] = {}
+        by_topic: dict[str, dict[int, Replicas]] = {}
+        for (name, index), replicas in wanted.items():
+            by_topic.setdefault(name, {})[index] = replicas
+        with self._lock:
+            for name, rows in by_topic.items():
+                found = self._begin_of(check, name, rows)
+                outcomes |= {(name, index): error for index, error in found.items()}
+        self.advance(check)
+        return outcomes
+
+    def advance(self, check: Sequence[CheckVersion]) -> None:
+        """Ends the reassignments whose target is in the ISR. A topic that another writer changed
+        meanwhile is left to the next call."""
+        with self._lock:
+            for name in [
+                topic.name for topic in self._reader.state.topics.values() if _moves(topic)
+            ]:
+                while operations := _ends(self._reader.state, name):
+                    written = self._written(check, name, operations)
+                    self._reader.refresh_topics([name])
+                    if not written:
+                        break
+
+    def _begin_of(
+        self, check: Sequence[CheckVersion], name: str, rows: Mapping[int, Replicas]
+    ) -> dict[int, KafkaError | None]:
+        for _attempt in range(ATTEMPTS_MAX):
+            state = self._reader.state
+            topic = state.topic(name)
+            outcomes: dict[int, KafkaError | None] = {}
+            if topic is None or topic.deleting:
+                text = f"Unable to find a topic named {name}."
+                return {index: UnknownTopicOrPartition(text) for index in rows}
+            assignment = topic.assignment
+            for index, replicas in rows.items():
+                try:
+                    assignment = _moved(state, topic, assignment, index, replicas)
+                    outcomes[index] = None
+                except KafkaError as error:
+                    outcomes[index] = error
+            if assignment == topic.assignment:
+                return outcomes
+            path = znodes.topic_path(name)
+            operation = SetData(path, assignment.encode(), topic.assignment_version)
+            written = self._written(check, name, [operation])
+            self._reader.refresh_topics([name])
+            if written:
+                return outcomes
+        raise BadVersion(f"{name} changed {ATTEMPTS_MAX} times meanwhile")
+
+    def _written(
+        self, check: Sequence[CheckVersion], name: str, operations: Sequence[Operation]
+    ) -> bool:
+        """Writes one multi; False if another writer has changed the topic meanwhile."""
+        [part] = shares_with_notes(operations, self._tree, check)
+        try:
+            self._tree.multi(part)
+        except MultiFailed as failed:
+            theirs = failed.index >= len(check)
+            if not (theirs and isinstance(failed.error, BadVersion | NoNode)):
+                raise failed.error from failed
+            return False
+        return True
+
+
+def _moves(topic: Topic) -> bool:
+    return bool(topic.assignment.adding_replicas or topic.assignment.removing_replicas)
+
+
+def _moved(
+    state: ClusterState,
+    topic: Topic,
+    assignment: TopicAssignment,
+    index: int,
+    replicas: Replicas,
+) -> TopicAssignment:
+    """Returns the assignment with the reassignment of one partition begun or cancelled. Raises the
+    KafkaError for the answer."""
+    present = assignment.partitions.get(index)
+    if present is None:
+        raise UnknownTopicOrPartition(f"Unable to find partition {topic.name}:{index}.")
+    adding = assignment.adding_replicas.get(index, ())
+    removing = assignment.removing_replicas.get(index, ())
+    origin = tuple(broker for broker in present if broker not in adding)
+    if replicas is None:
+        if not adding and not removing:
+            raise NoReassignmentInProgress()
+        return _with(assignment, index, origin, (), ())
+    _check(state, replicas)
+    full = (*replicas, *(broker for broker in origin if broker not in replicas))
+    return _with(
+        assignment,
+        index,
+        full,
+        tuple(broker for broker in full if broker not in origin),
+        tuple(broker for broker in full if broker not in replicas),
+    )
+
+
+def _check(state: ClusterState, replicas: Sequence[int]) -> None:
+    if not replicas:
+        raise InvalidReplicaAssignment("The replica list is empty.")
+    for broker in replicas:
+        if replicas.count(broker) > 1:
+            raise InvalidReplicaAssignment(f"The replica list names broker {broker} twice.")
+        if broker not in state.brokers:
+            raise InvalidReplicaAssignment(f"The replica list names unknown broker {broker}.")
+
+
+def _with(
+    assignment: TopicAssignment,
+    index: int,
+    replicas: tuple[int, ...],
+    adding: tuple[int, ...],
+    removing: tuple[int, ...],
+) -> TopicAssignment:
+    return replace(
+        assignment,
+        partitions={**assignment.partitions, index: replicas},
+        adding_replicas=_put(assignment.adding_replicas, index, adding),
+        removing_replicas=_put(assignment.removing_replicas, index, removing),
+    )
+
+
+def _put(
+    table: Mapping[int, tuple[int, ...]], index: int, brokers: tuple[int, ...]
+) -> dict[int, tuple[int, ...]]:
+    rest = {key: value for key, value in table.items() if key != index}
+    return {**rest, index: brokers} if brokers else rest
+
+
+def _ends(state: ClusterState, name: str) -> list[Operation]:
+    """Returns the operations that end the reassignments of a topic whose targets are in the ISR;
+    none when there are no such."""
+    topic = state.topic(name)
+    if topic is None or topic.deleting:
+        return []
+    assignment, states = topic.assignment, []
+    for index in sorted({*assignment.adding_replicas, *assignment.removing_replicas}):
+        partition = topic.partitions[index]
+        removing = assignment.removing_replicas.get(index, ())
+        target = tuple(broker for broker in partition.replicas if broker not in removing)
+        after = reassigned(partition, target, state.brokers, state.controller_epoch)
+        if after is None:
+            continue
+        assignment = _with(assignment, index, target, (), ())
+        path = znodes.partition_state_path(name, index)
+        states.append(SetData(path, after.encode(), partition.state_version))
+        if len(states) == TOGETHER_MAX:
+            break
+    if not states:
+        return []
+    whole = SetData(znodes.topic_path(name), assignment.encode(), topic.assignment_version)
+    return [whole, *states]
