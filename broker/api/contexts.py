@@ -7,7 +7,7 @@ each start creates these classes: one takes 0.4 ms instead of 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.api.later import Later
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from barnabas.controller.elections import Elections
     from barnabas.controller.entity_configs import EntityConfigs
     from barnabas.controller.features import Features
+    from barnabas.controller.isr_requests import IsrRequests
     from barnabas.controller.partition_growth import PartitionGrowth
     from barnabas.controller.reassignments import Reassignments
     from barnabas.controller.seat import Seat
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from barnabas.coordinator.transactions.coordinator import TransactionCoordinator
     from barnabas.coordinator.transactions.producer_ids import ProducerIds
     from barnabas.coordinator.txn_markers import TransactionMarkers
-    from barnabas.metadata.cluster_state import ClusterState
+    from barnabas.metadata.cluster_state import ClusterState, ToldState
+    from barnabas.metadata.znodes import ProducerIdBlock
     from barnabas.security.logins import Logins
     from barnabas.security.principal import BuildPrincipal
     from barnabas.server.clock import Clock
@@ -128,6 +130,18 @@ class ControllerContext(NamedTuple):
     seat: Seat
     elections: Callable[[], Elections]
     reassignments: Callable[[], Reassignments]
+    isr_requests: Callable[[], IsrRequests]
+    producer_ids: Callable[[int], ProducerIdBlock]  # the next block, for a broker
+
+
+class ReplicaContext(NamedTuple):
+    """The replicas of this node, and what the controller asks and tells it about them."""
+
+    node_id: int
+    cluster: Cluster
+    take: Callable[[Iterable[ToldState], bool], ClusterState]
+    refresh_topics: Callable[[Iterable[str]], ClusterState]
+    replicas: ReplicaManager
 
 
 class FindContext(NamedTuple):

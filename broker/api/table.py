@@ -47,6 +47,7 @@ from barnabas.api.contexts import (
     NoContext,
     PartitionContext,
     QuotaContext,
+    ReplicaContext,
     ShareContext,
     TokenContext,
     TopicContext,
@@ -140,7 +141,12 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
 
 # As LATE: keys that only brokers of a cluster serve, to each other.
 BETWEEN_BROKERS: dict[int, tuple[str, tuple[int, int], type]] = {
+    4: ("k04_leader_and_isr", (0, 7), ReplicaContext),
+    5: ("k05_stop_replica", (0, 4), ReplicaContext),
+    6: ("k06_update_metadata", (0, 8), ReplicaContext),
     7: ("k07_controlled_shutdown", (1, 3), ControllerContext),
+    56: ("k56_alter_partition", (0, 3), ControllerContext),
+    67: ("k67_allocate_producer_ids", (0, 0), ControllerContext),
 }
 
 # Supported keys that ApiVersions does not list, as in Kafka while nothing receives clients'

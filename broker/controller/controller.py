@@ -25,6 +25,7 @@ import threading
 from collections.abc import Callable
 
 from barnabas.cext.memory.threads import NamedThread
+from barnabas.controller.broker_channels import BrokerChannels
 from barnabas.controller.elections import Elections
 from barnabas.controller.new_partitions import KnownId, begin_partitions, give_ids, stateless
 from barnabas.controller.reassignments import Reassignments
@@ -63,6 +64,7 @@ class Controller:
         deletion: TopicDeletion,
         elections: Elections,
         reassignments: Reassignments,
+        channels: BrokerChannels,
         node_id: int,
         may_delete: Callable[[], bool],
         known_id: KnownId,
@@ -76,6 +78,7 @@ class Controller:
         self._deletion = deletion
         self._elections = elections
         self._reassignments = reassignments
+        self._channels = channels
         self._node_id = node_id
         self._may_delete = may_delete
         self._known_id = known_id
@@ -98,6 +101,7 @@ class Controller:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(STOP_S)
+        self._channels.stop()
 
     def apply(self, _state: ClusterState) -> None:
         """Wakes the thread for a new state; returns at once. A state that the thread has made
@@ -135,10 +139,12 @@ class Controller:
         if self._tree.state is not SessionState.CONNECTED:
             return  # the next session brings a new state, and with it another call
         if self._reader.state.controller_id is None:
-            self._membership.elect()
+            if self._membership.elect() is not None:
+                self._reader.load()  # of partitions it knows only what it was told
             self._reader.refresh_controller()
         check = self._seat.fence()
         if check is None:
+            self._channels.stop()
             return
         if self._tree.exists(znodes.FEATURES_PATH) is None:
             self._tree.multi([*check, CreateNode(znodes.FEATURES_PATH, znodes.NO_FEATURES)])
@@ -146,6 +152,7 @@ class Controller:
         begin_partitions(self._tree, self._reader, stateless(self._reader.state), check)
         self._elections.run(check)
         self._reassignments.advance(check)
+        self._channels.tell(self._reader.state)
         self._delete_marked()
         self._delete_notes()
 

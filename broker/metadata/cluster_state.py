@@ -108,6 +108,21 @@ class ClusterState:
         return not self.is_shared or broker is None or broker.epoch <= partition.state_zxid
 
 
+@dataclass(frozen=True, slots=True)
+class ToldState:
+    """A partition's state as a request of the controller has it."""
+
+    topic: str
+    topic_id: str | None  # None: the request is older than topic ids
+    index: int
+    state: PartitionState
+    version: int  # of the state's node
+
+
+# `state_zxid` of a state by which the controller has asked this node to lead or follow.
+ASKED_ZXID = (1 << 63) - 1
+
+
 class _States:
     """Partition states by their bytes: most partitions of a cluster have one of a few values."""
 
@@ -158,6 +173,27 @@ def _topics_in(nodes: list[Node]) -> dict[str, list[Node]]:
     for node in nodes[1:]:
         topics.setdefault(node.path[prefix:].partition("/")[0], []).append(node)
     return topics
+
+
+def _newer(partition: Partition, told: ToldState, is_asked: bool) -> Partition | None:
+    """Returns the partition with a told state; None if the known state is at least as new."""
+    if is_asked and told.version >= partition.state_version:
+        if partition.state == told.state and partition.state_zxid == ASKED_ZXID:
+            return None
+        return replace(
+            partition, state=told.state, state_version=told.version, state_zxid=ASKED_ZXID
+        )
+    if told.version <= partition.state_version:
+        return None
+    before = partition.state
+    is_same_epoch = before is not None and before.leader_epoch == told.state.leader_epoch
+    zxid = partition.state_zxid if is_same_epoch else -1
+    return replace(partition, state=told.state, state_version=told.version, state_zxid=zxid)
+
+
+def _with_topics_of(state: ClusterState, topics: dict[str, Topic]) -> ClusterState:
+    by_id = {topic.topic_id: topic for topic in topics.values() if topic.topic_id is not None}
+    return replace(state, topics=MappingProxyType(topics), topics_by_id=MappingProxyType(by_id))
 
 
 class ClusterStateReader:
@@ -233,6 +269,33 @@ class ClusterStateReader:
                     grouped[name] = nodes
             return self._publish(self._with_topics(known, grouped, deleting, replacing=wanted))
 
+    def take(self, told: Iterable[ToldState], is_asked: bool) -> ClusterState:
+        """Takes states from a request of the controller: those that are newer than the known ones,
+        by the version of their nodes. `is_asked`: the controller asks this node, in its present
+        registration, to lead or follow by them (LeaderAndIsr); else it only tells (UpdateMetadata).
+        Unknown topics and partitions are read from the tree."""
+        told = list(told)
+        with self._lock:
+            self.refresh_topics({row.topic for row in told if self._known(row) is None})
+            changed: dict[str, dict[int, Partition]] = {}
+            for row in told:
+                partition = self._known(row)
+                if partition is not None and (now := _newer(partition, row, is_asked)) is not None:
+                    changed.setdefault(row.topic, {})[row.index] = now
+            if not changed:
+                return self.state
+            topics = dict(self.state.topics)
+            for name, rows in changed.items():
+                partitions = MappingProxyType({**topics[name].partitions, **rows})
+                topics[name] = replace(topics[name], partitions=partitions)
+            return self._publish(_with_topics_of(self.state, topics))
+
+    def _known(self, told: ToldState) -> Partition | None:
+        topic = self.state.topics.get(told.topic)
+        if topic is None or told.topic_id not in (None, topic.topic_id):
+            return None
+        return topic.partitions.get(told.index)
+
     def refresh_brokers(self) -> ClusterState:
         with self._lock:
             brokers = MappingProxyType(self._read_brokers())
@@ -283,11 +346,8 @@ class ClusterStateReader:
                 continue
             topic = _with_known_id(topic, self.state.topics.get(name))
             (topics if topic.topic_id is not None else without_id)[name] = topic
-        by_id = {topic.topic_id: topic for topic in topics.values() if topic.topic_id is not None}
         return replace(
-            state,
-            topics=MappingProxyType(topics),
-            topics_by_id=MappingProxyType(by_id),
+            _with_topics_of(state, topics),
             unreadable=MappingProxyType(unreadable),
             without_id=MappingProxyType(without_id),
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from barnabas.cext.log.log_handle import LogError, LogHandle
 from barnabas.cext.partition.partitions import PartitionHandle, PartitionTable
@@ -26,6 +27,16 @@ log = logging.getLogger("barnabas.replicas")
 RETRY_MS = 3000  # the broker tries to open offline logs again in this period
 
 CODECS = {"producer": -1, "none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+class Fetchers(Protocol):
+    """What copies partitions from their leaders (replica_fetchers.py)."""
+
+    def follow(self, topic: Topic, index: int, leader: int, leader_epoch: int) -> None:
+        """Begins to copy a partition from its leader, or goes on with another leader or epoch."""
+
+    def leave(self, places: Iterable[tuple[str, int]]) -> None:
+        """Copies the partitions no more. No append of theirs is under way when it returns."""
 
 
 class ReplicaManager:
@@ -51,6 +62,7 @@ class ReplicaManager:
         self.unclean_elections = 0  # always 0: no election outside the ISR, see _elected
         self.isr_shrinks = 0
         self.isr_expands = 0
+        self.fetchers: Fetchers | None = None  # None: a single node
         self._is_stopped = False  # by `stop`: no state is applied any more
         self.has_led = False  # set by `begin`; high watermarks are known from then on
         # Called with each state after it was applied, on the thread that applied it.
@@ -102,6 +114,12 @@ class ReplicaManager:
         reports changes until it is closed, which is after the logs."""
         with self._lock:
             self._is_stopped = True
+
+    def stop_following(self, places: Iterable[tuple[str, int]]) -> None:
+        """Copies the partitions no more until their next state."""
+        with self._lock:
+            if self.fetchers is not None:
+                self.fetchers.leave(places)
 
     def partition(self, topic: str, index: int) -> PartitionHandle:
         """Returns a partition that this node leads. Raises UnknownTopicOrPartition,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.api import contexts, k10_find_coordinator
@@ -29,9 +29,11 @@ from barnabas.coordinator.rounds import lending
 from barnabas.coordinator.timers import Timers
 from barnabas.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.metadata.cluster_state import ClusterState
+from barnabas.metadata.producer_ids import allocate_block
 from barnabas.server.decode_pool import decode_threads
 from barnabas.server.request_handlers import ANSWERED_LATER, Answer, RequestHandlers
 from barnabas.stages.bound import Bound, build_principal
+from barnabas.stages.configured import CannotStart
 from barnabas.stages.loaded import Loaded
 from barnabas.stages.opened import Opened
 from barnabas.telemetry.network_events import BadRequests
@@ -41,9 +43,12 @@ if TYPE_CHECKING:
     from barnabas.controller.client_quotas import ClientQuotas
     from barnabas.controller.controller import Controller
     from barnabas.controller.elections import Elections
+    from barnabas.controller.isr_requests import IsrRequests
     from barnabas.controller.reassignments import Reassignments
     from barnabas.controller.user_credentials import UserCredentials
     from barnabas.hooks.services import Services
+    from barnabas.metadata.znodes import ProducerIdBlock
+    from barnabas.server.inter_broker import InterBroker
     from barnabas.server.quota_enforcement import QuotaEnforcement, Used
 
 
@@ -61,6 +66,8 @@ class Control(NamedTuple):
     seat: Seat
     elections: Callable[[], Elections]
     reassignments: Callable[[], Reassignments]
+    isr_requests: Callable[[], IsrRequests]
+    producer_ids: Callable[[int], ProducerIdBlock]
 
 
 class Administration(NamedTuple):
@@ -104,8 +111,9 @@ def serve(before: Bound) -> Serving:
     coordinators = _coordinators(before, administration)
     loaded.replicas.on_applied.append(plugins.apply)
     plugins.apply(opened.reader.state)
-    is_shared = opened.tree.is_shared
-    controller = _controller(before, administration) if is_shared else None
+    controller = None
+    if opened.tree.is_shared:
+        controller = _controller(before, administration, _inter_broker(before))
     undo.callback(start.background.stop)
     undo.callback(start.metrics.close)  # reading metrics reads logs: it ends before they close
     decoders = decode_threads(native.produce.decodes, DECODE_THREADS, plugins.intercept)
@@ -152,14 +160,21 @@ def _elect(node: Bound) -> Control:
 
         return Reassignments(tree, reader)
 
+    @cache
+    def isr_requests() -> IsrRequests:
+        from barnabas.controller.isr_requests import IsrRequests
+
+        return IsrRequests(tree, reader)
+
+    made = elections, reassignments, isr_requests, partial(allocate_block, tree)
     if not tree.is_shared:
         lead_all(tree, reader, opened.node_id, is_unclean=not opened.was_clean)
-        return Control(OnlySeat(), elections, reassignments)
+        return Control(OnlySeat(), *made)
     seat = SharedSeat(tree, reader, opened.membership, opened.node_id)
     check = seat.fence()
     if check is not None:
         elections().run(check)
-    return Control(seat, elections, reassignments)
+    return Control(seat, *made)
 
 
 def _lead_partitions(node: Bound) -> None:
@@ -219,9 +234,29 @@ def _coordinators(node: Bound, administration: Administration) -> Coordinators:
     return coordinators
 
 
-def _controller(node: Bound, administration: Administration) -> Controller:
+def _inter_broker(node: Bound) -> InterBroker:
+    """Raises CannotStart when this node could not connect to others."""
+    from barnabas.client.failures import BadSetting
+    from barnabas.server.inter_broker import InterBroker
+
+    opened, start = node.before.before, node.before.before.before
+    name = start.config.inter_broker_listener_name
+    protocol = next(row.protocol for row in start.listeners.bound if row.name == name)
+    reader, timeout_ms = opened.reader, start.config.integer("request.timeout.ms")
+    try:
+        return InterBroker(
+            name, protocol, start.config.values, lambda: reader.state, timeout_ms / 1000
+        )
+    except BadSetting as error:
+        raise CannotStart(f"connections to other brokers by the listener {name}: {error}") from None
+
+
+def _controller(
+    node: Bound, administration: Administration, inter_broker: InterBroker
+) -> Controller:
     """Starts the controller's thread, which reacts to changes that other nodes or tools make in a
     shared tree."""
+    from barnabas.controller.broker_channels import BrokerChannels
     from barnabas.controller.controller import Controller
 
     loaded, opened, start = node.before, node.before.before, node.before.before.before
@@ -233,6 +268,7 @@ def _controller(node: Bound, administration: Administration) -> Controller:
         administration.deletion,
         administration.control.elections(),
         administration.control.reassignments(),
+        BrokerChannels(opened.node_id, partial(inter_broker.connect, client_id="controller")),
         opened.node_id,
         lambda: opened.dynamic.boolean("delete.topic.enable"),
         opened.topic_id_on_disk,
@@ -332,6 +368,9 @@ def _contexts(
             quotas.charge_later,
         ),
         contexts.ControllerContext(cluster, *administration.control),
+        contexts.ReplicaContext(
+            opened.node_id, cluster, reader.take, reader.refresh_topics, replicas
+        ),
         contexts.FindContext(
             cluster,
             {

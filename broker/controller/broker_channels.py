@@ -1,0 +1,128 @@
+"""The controller's connections to the other brokers: a channel for each, on a thread of its own.
+
+A channel has the newest state, no queue: it sends what its broker has not acknowledged yet
+(told.py), and tries again until the broker has it, has gone, or this node is not the controller any
+more. The refusal of a request by its receiver (an outdated epoch) ends the attempt; the next state
+begins another.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from barnabas.cext.memory.threads import NamedThread
+from barnabas.client.connection import Connection
+from barnabas.client.failures import ClientError
+from barnabas.controller.told import Told, next_requests
+from barnabas.errors import error_of
+from barnabas.metadata.cluster_state import ClusterState
+
+log = logging.getLogger("barnabas.controller")
+
+AGAIN_S = 0.2
+STOP_S = 5.0
+
+Connect = Callable[[int], Connection]  # to a broker by its id; raises ClientError
+
+
+class BrokerChannels:
+    """The channels of one node. `tell` gives them a new state."""
+
+    def __init__(self, node_id: int, connect: Connect) -> None:
+        self._node_id = node_id
+        self._connect = connect
+        self._channels: dict[int, _Channel] = {}
+
+    def tell(self, state: ClusterState) -> None:
+        """Sends what is new in `state` to all other brokers; returns at once. Call it on one
+        thread, and only while this node is the controller."""
+        others = {id_: row.epoch for id_, row in state.brokers.items() if id_ != self._node_id}
+        for broker_id, channel in list(self._channels.items()):
+            if others.get(broker_id) != channel.told.broker_epoch:
+                del self._channels[broker_id]
+                channel.stop()
+        for broker_id, epoch in others.items():
+            if broker_id not in self._channels:
+                told = Told(broker_id, epoch)
+                self._channels[broker_id] = _Channel(told, self._node_id, self._connect)
+            self._channels[broker_id].tell(state)
+
+    def stop(self) -> None:
+        """Ends all channels: this node is not the controller any more, or stops."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            channel.stop()
+        for channel in channels.values():
+            channel.join()
+
+
+class _Channel:
+    def __init__(self, told: Told, controller_id: int, connect: Connect) -> None:
+        self.told = told
+        self._controller_id = controller_id
+        self._connect = connect
+        self._state: ClusterState | None = None
+        self._connection: Connection | None = None
+        self._wake = threading.Event()
+        self._is_stopped = False
+        self._said = ""
+        name = f"controller-to-{told.broker_id}"
+        self._thread = NamedThread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def tell(self, state: ClusterState) -> None:
+        self._state = state
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ends the channel soon; does not wait."""
+        self._is_stopped = True
+        self._wake.set()
+        connection = self._connection
+        if connection is not None:
+            connection.interrupt()
+
+    def join(self) -> None:
+        self._thread.join(STOP_S)
+
+    def _run(self) -> None:
+        again = False
+        while True:
+            self._wake.wait(AGAIN_S if again else None)
+            self._wake.clear()
+            state = self._state
+            if self._is_stopped:
+                break
+            again = state is not None and not self._sent(state)
+        if self._connection is not None:
+            self._connection.close()
+
+    def _sent(self, state: ClusterState) -> bool:
+        """Returns whether the broker has acknowledged all of `state`."""
+        try:
+            if self._connection is None:
+                self._connection = self._connect(self.told.broker_id)
+            for row in next_requests(self.told, state, self._controller_id):
+                answer = self._connection.call(row.key, row.body, high=row.version_max)
+                if answer.errorCode:
+                    refused = error_of(answer.errorCode)()
+                    log.info("broker %d refuses: %s", self.told.broker_id, refused.message)
+                    return False
+                row.acknowledge()
+                if self._state is not state or self._is_stopped:
+                    return False  # the newer state has all of this one
+        except ClientError as error:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            if not self._is_stopped and str(error) != self._said:
+                log.warning("cannot reach broker %d yet: %s", self.told.broker_id, error)
+            self._said = str(error)
+            return False
+        except Exception:
+            log.exception("a request to broker %d failed", self.told.broker_id)
+            return False
+        self._said = ""
+        return True

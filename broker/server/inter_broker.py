@@ -1,0 +1,82 @@
+"""Connections from this node to other brokers of its cluster.
+
+They use the listener of inter.broker.listener.name (or security.inter.broker.protocol), its TLS
+settings, and the mechanism of sasl.mechanism.inter.broker.protocol with the user of that listener's
+JAAS line, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from barnabas.client.connection import Connection
+from barnabas.client.failures import CannotConnect
+from barnabas.client.security import Security
+from barnabas.client.security_settings import FAMILIES, parse_security
+from barnabas.metadata.cluster_state import ClusterState
+from barnabas.metadata.znodes import Endpoint
+
+CONNECT_TIMEOUT_S = 5.0
+
+
+class InterBroker:
+    """How this node connects to others. Raises BadSetting when the settings of the listener between
+    brokers cannot be used for connections."""
+
+    def __init__(
+        self,
+        listener: str,
+        protocol: str,
+        values: Mapping[str, str],
+        cluster: Callable[[], ClusterState],
+        answer_timeout_s: float,
+    ) -> None:
+        """`values`: the texts of all settings in force; `answer_timeout_s`: request.timeout.ms, in
+        seconds."""
+        self._listener = listener
+        self._cluster = cluster
+        self._answer_timeout_s = answer_timeout_s
+        self._security = security_between_brokers(listener, protocol, values)
+
+    def connect(self, broker_id: int, client_id: str) -> Connection:
+        """Returns a new connection, logged in. Raises CannotConnect, also for a broker that is not
+        registered, and the other errors of Connection."""
+        endpoint = self.endpoint(broker_id)
+        return Connection(
+            endpoint.host,
+            endpoint.port,
+            client_id=client_id,
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+            answer_timeout_s=self._answer_timeout_s,
+            security=self._security,
+        )
+
+    def endpoint(self, broker_id: int) -> Endpoint:
+        """Returns where a broker listens for others. Raises CannotConnect."""
+        broker = self._cluster().brokers.get(broker_id)
+        if broker is None:
+            raise CannotConnect(f"broker {broker_id} is not registered")
+        for endpoint in broker.registration.endpoints:
+            if endpoint.listener_name == self._listener:
+                return endpoint
+        raise CannotConnect(
+            f"broker {broker_id} has no listener {self._listener} (inter.broker.listener.name)"
+        )
+
+
+def security_between_brokers(
+    listener: str, protocol: str, values: Mapping[str, str]
+) -> Security | None:
+    """Returns the protection of connections between brokers, None for plain ones. Raises
+    BadSetting."""
+    prefix = f"listener.name.{listener.lower()}."
+    given = {name: text for name, text in values.items() if name.startswith(FAMILIES)}
+    given |= {
+        name.removeprefix(prefix): text for name, text in values.items() if name.startswith(prefix)
+    }
+    mechanism = values.get("sasl.mechanism.inter.broker.protocol", "GSSAPI")
+    line = values.get(f"{prefix}{mechanism.lower()}.sasl.jaas.config")
+    given |= {"security.protocol": protocol, "sasl.mechanism": mechanism}
+    if line is not None:
+        given["sasl.jaas.config"] = line
+    return parse_security(given)

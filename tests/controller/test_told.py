@@ -1,0 +1,166 @@
+"""What a broker is told of the cluster: only what is new, in every version of the requests."""
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+
+from barnabas.api.told_states import told_states
+from barnabas.controller.told import (
+    DURING_DELETE,
+    LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
+    Told,
+    next_requests,
+)
+from barnabas.metadata.cluster_state import Broker, ClusterState, Partition, Topic
+from barnabas.metadata.znodes import BrokerRegistration, Endpoint, PartitionState, TopicAssignment
+from barnabas.wire import request
+
+IDS = {"t": "AAAAAAAAQAEAAAAAAAAAAQ", "u": "AAAAAAAAQAEAAAAAAAAAAg"}
+CONTROLLER = 1
+
+
+def broker(broker_id, epoch):
+    endpoint = Endpoint("PLAINTEXT", f"h{broker_id}", 9092, "PLAINTEXT")
+    return Broker(broker_id, BrokerRegistration((endpoint,), 0, rack=f"r{broker_id}"), epoch)
+
+
+def topic(name, *partitions, deleting=False):
+    rows = dict(enumerate(partitions))
+    assignment = TopicAssignment({i: row.replicas for i, row in rows.items()}, IDS[name])
+    return Topic(name, assignment, 0, MappingProxyType(rows), deleting)
+
+
+def partition(replicas, leader, epoch=0, version=0, isr=None):
+    state = PartitionState(leader, epoch, tuple(isr or replicas), 3)
+    return Partition(tuple(replicas), state, version, 50)
+
+
+def cluster(*topics, brokers=(1, 2, 3)):
+    return ClusterState(
+        controller_id=CONTROLLER,
+        controller_epoch=3,
+        brokers={id_: broker(id_, 100 + id_) for id_ in brokers},
+        topics={row.name: row for row in topics},
+    )
+
+
+def asked(told, state, acknowledged=True):
+    """The requests, as {key: [topic-partition, ...]}; each is encoded in all of its versions."""
+    found = {}
+    for row in next_requests(told, state, CONTROLLER):
+        places = []
+        message = request(row.key)
+        for version in range(row.version_max + 1):
+            encoded = message.encode(row.body(version), version)
+            back = message.decode(encoded, version)
+            assert back.controllerEpoch == 3
+            places.append(sorted(_places(row.key, back, version)))
+        assert all(each == places[0] for each in places), (row.key, places)
+        found.setdefault(row.key, []).extend(f"{name}-{index}" for name, index in places[0])
+        if not acknowledged:
+            break
+        row.acknowledge()
+    return found
+
+
+def _places(key, back, version):
+    if key == STOP_REPLICA:
+        if version == 0:
+            return [(row.topicName, row.partitionIndex) for row in back.ungroupedPartitions]
+        if version < 3:
+            return [(row.name, index) for row in back.topics for index in row.partitionIndexes]
+        return [
+            (row.topicName, each.partitionIndex)
+            for row in back.topicStates
+            for each in row.partitionStates
+        ]
+    last = 1 if key == LEADER_AND_ISR else 4
+    return [(row.topic, row.index) for row in told_states(back, last, version)]
+
+
+def test_a_new_broker_is_told_everything_and_asked_for_its_replicas():
+    told = Told(2, 102)
+    state = cluster(topic("t", partition([1, 2], 1), partition([1, 3], 1)))
+    assert asked(told, state) == {LEADER_AND_ISR: ["t-0"], UPDATE_METADATA: ["t-0", "t-1"]}
+    assert asked(told, state) == {}
+
+
+def test_an_isr_is_told_to_all_and_asked_of_none():
+    told = Told(2, 102)
+    asked(told, cluster(topic("t", partition([1, 2], 1))))
+    shrunk = cluster(topic("t", partition([1, 2], 1, version=1, isr=[1])))
+    assert asked(told, shrunk) == {UPDATE_METADATA: ["t-0"]}
+
+
+def test_another_leader_epoch_and_other_replicas_are_asked():
+    told = Told(2, 102)
+    asked(told, cluster(topic("t", partition([1, 2], 1))))
+    moved = cluster(topic("t", partition([1, 2], 2, epoch=1, version=1)))
+    assert asked(told, moved) == {LEADER_AND_ISR: ["t-0"], UPDATE_METADATA: ["t-0"]}
+    grown = cluster(topic("t", partition([1, 2, 3], 2, epoch=1, version=1, isr=[1, 2])))
+    assert asked(told, grown) == {LEADER_AND_ISR: ["t-0"]}
+
+
+def test_what_was_not_acknowledged_is_sent_again():
+    told = Told(2, 102)
+    state = cluster(topic("t", partition([1, 2], 1)))
+    assert asked(told, state, acknowledged=False) == {LEADER_AND_ISR: ["t-0"]}
+    newer = cluster(topic("t", partition([1, 2], 1, epoch=4, version=7)))
+    assert asked(told, newer) == {LEADER_AND_ISR: ["t-0"], UPDATE_METADATA: ["t-0"]}
+
+
+def test_a_state_that_is_older_than_the_acknowledged_one_is_not_sent():
+    told = Told(2, 102)
+    asked(told, cluster(topic("t", partition([1, 3], 1, version=5))))
+    assert asked(told, cluster(topic("t", partition([1, 3], 1, version=4)))) == {}
+
+
+def test_brokers_alone_are_told_too():
+    told = Told(2, 102)
+    state = cluster(topic("t", partition([1, 2], 1)))
+    asked(told, state)
+    assert asked(told, replace(state, brokers=cluster(brokers=(1, 2)).brokers)) == {
+        UPDATE_METADATA: []
+    }
+
+
+def test_a_replica_that_moved_away_is_stopped():
+    told = Told(2, 102)
+    asked(told, cluster(topic("t", partition([1, 2], 1))))
+    moved = cluster(topic("t", partition([1, 3], 1, epoch=1, version=1)))
+    assert asked(told, moved) == {STOP_REPLICA: ["t-0"], UPDATE_METADATA: ["t-0"]}
+    assert asked(told, moved) == {}
+
+
+@pytest.mark.parametrize("is_marked_first", [True, False])
+def test_a_deleted_topic(is_marked_first):
+    told = Told(2, 102)
+    one, two = topic("t", partition([1, 2], 1)), topic("u", partition([1, 2], 1))
+    asked(told, cluster(one, two))
+    if is_marked_first:
+        marked = cluster(replace(one, deleting=True), two)
+        assert asked(told, marked) == {STOP_REPLICA: ["t-0"]}
+    else:
+        assert asked(told, cluster(two)) == {STOP_REPLICA: ["t-0"]}
+    assert asked(told, cluster(two)) == {}
+    again = replace(topic("t", partition([1, 2], 2)), assignment=one.assignment)
+    assert asked(told, cluster(again, two)) == {LEADER_AND_ISR: ["t-0"], UPDATE_METADATA: ["t-0"]}
+
+
+def test_a_topic_made_again_under_another_id_is_new():
+    told = Told(2, 102)
+    asked(told, cluster(topic("t", partition([1, 2], 1, version=9))))
+    other = TopicAssignment({0: (1, 2)}, IDS["u"])
+    again = replace(topic("t", partition([1, 2], 1, version=0)), assignment=other)
+    assert asked(told, cluster(again)) == {LEADER_AND_ISR: ["t-0"], UPDATE_METADATA: ["t-0"]}
+
+
+def test_a_partition_that_is_deleted_has_kafkas_leader():
+    told = Told(3, 103)
+    marked = topic("t", partition([1, 2], 1), deleting=True)
+    [row] = next_requests(told, cluster(marked), CONTROLLER)
+    [sent] = told_states(row.body(8), 4, 8)
+    assert row.key == UPDATE_METADATA and sent.state.leader == DURING_DELETE
