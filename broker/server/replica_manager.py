@@ -121,6 +121,15 @@ class ReplicaManager:
             if self.fetchers is not None:
                 self.fetchers.leave(places)
 
+    def stop_following_all(self) -> None:
+        """Copies no partition any more until its next state."""
+        self.stop_following(
+            (topic.name, index)
+            for topic in self._applied.topics.values()
+            for index, partition in topic.partitions.items()
+            if self._node_id in partition.replicas
+        )
+
     def partition(self, topic: str, index: int) -> PartitionHandle:
         """Returns a partition that this node leads. Raises UnknownTopicOrPartition,
         NotLeaderOrFollower, and KafkaStorageError when its log is offline."""

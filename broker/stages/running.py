@@ -10,6 +10,7 @@ from barnabas.cext.memory.histogram import Times
 from barnabas.coordinator.coordinators import Coordinators
 from barnabas.server.background import Background
 from barnabas.server.replica_manager import RETRY_MS
+from barnabas.stages.configured import Undo
 from barnabas.stages.loaded import Loaded
 from barnabas.stages.serving import Serving
 from barnabas.storage.damage_log import PERIOD_MS as DAMAGE_PERIOD_MS
@@ -25,6 +26,7 @@ from barnabas.telemetry.network_events import PERIOD_MS as EVENTS_PERIOD_MS
 from barnabas.telemetry.network_events import write_events
 
 if TYPE_CHECKING:
+    from barnabas.server.departure import Departure
     from barnabas.storage.cleanup import Cleanup
 
 FLUSH_TIMEOUT_MS = 30_000
@@ -98,7 +100,14 @@ def run_tasks(before: Serving) -> Running:
         loaded.plugins.should_flush,
     )
     _add_tasks(loaded, before.coordinators, flusher, retention, background)
+    if before.departure is not None:
+        undo.callback(_depart, undo, before.departure)
     return Running(before, cleaner, scrub, retention, flush_times)
+
+
+def _depart(undo: Undo, departure: Departure) -> None:
+    if undo.is_clean:
+        departure.run()
 
 
 def _add_tasks(

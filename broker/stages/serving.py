@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from barnabas.controller.user_credentials import UserCredentials
     from barnabas.hooks.services import Services
     from barnabas.metadata.znodes import ProducerIdBlock
+    from barnabas.server.departure import Departure
     from barnabas.server.inter_broker import InterBroker
     from barnabas.server.quota_enforcement import QuotaEnforcement, Used
 
@@ -91,6 +93,7 @@ class Serving(NamedTuple):
     administration: Administration
     coordinators: Coordinators
     controller: Controller | None  # None on an embedded store, which no other node writes to
+    departure: Departure | None  # as the controller
     handlers: RequestHandlers
     errors: RequestErrors
     bad_requests: BadRequests
@@ -111,9 +114,11 @@ def serve(before: Bound) -> Serving:
     coordinators = _coordinators(before, administration)
     loaded.replicas.on_applied.append(plugins.apply)
     plugins.apply(opened.reader.state)
-    controller = None
+    controller = departure = None
     if opened.tree.is_shared:
-        controller = _controller(before, administration, _inter_broker(before))
+        inter_broker = _inter_broker(before)
+        controller = _controller(before, administration, inter_broker)
+        departure = _departure(before, administration.control, inter_broker)
     undo.callback(start.background.stop)
     undo.callback(start.metrics.close)  # reading metrics reads logs: it ends before they close
     decoders = decode_threads(native.produce.decodes, DECODE_THREADS, plugins.intercept)
@@ -136,7 +141,15 @@ def serve(before: Bound) -> Serving:
     native.fetch.start()
     before.reactor.start()
     return Serving(
-        before, administration, coordinators, controller, handlers, errors, bad_requests, quotas
+        before,
+        administration,
+        coordinators,
+        controller,
+        departure,
+        handlers,
+        errors,
+        bad_requests,
+        quotas,
     )
 
 
@@ -249,6 +262,27 @@ def _inter_broker(node: Bound) -> InterBroker:
         )
     except BadSetting as error:
         raise CannotStart(f"connections to other brokers by the listener {name}: {error}") from None
+
+
+def _departure(node: Bound, control: Control, inter_broker: InterBroker) -> Departure:
+    from barnabas.server.departure import Departure
+
+    loaded, opened, start = node.before, node.before.before, node.before.before.before
+    reader = opened.reader
+
+    def leave(broker_id: int) -> list[tuple[str, int]] | None:
+        check = control.seat.fence()
+        return None if check is None else control.elections().leave(check, broker_id)
+
+    return Departure(
+        opened.node_id,
+        start.config,
+        lambda: reader.state,
+        leave,
+        inter_broker,
+        loaded.replicas.stop_following_all,
+        time.sleep,
+    )
 
 
 def _controller(
