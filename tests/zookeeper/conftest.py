@@ -58,6 +58,7 @@ class Brokers:
             "offsets.topic.num.partitions": "1",
             "transaction.state.log.num.partitions": "1",
             "group.initial.rebalance.delay.ms": "0",
+            "controlled.shutdown.retry.backoff.ms": "200",
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "share.coordinator.state.topic.replication.factor": "1",
