@@ -138,6 +138,22 @@ def test_a_request_that_waits_for_the_step_of_another_goes_on_after_the_flush(br
         one.wire.close()
 
 
+def test_a_request_that_waits_for_the_markers_goes_on_when_the_transaction_is_complete(broker):
+    writer, other = Writer(broker, "markers"), Writer(broker, "markers", init=False)
+    broker.node.serving.coordinators.transactions.steps.retry_max_ms = 10_000
+    assert writer.add(writer.producer, 0, topic="a") == [0]
+    delayed = broker.node.system.fault(
+        "fdatasync", "delay", delay_ms=FLUSH_MS, path_contains="/a-0/"
+    )
+    assert writer.end(writer.producer, True, settle=False) == 0
+    began = time.monotonic()
+    assert other.add(writer.producer, 2, topic="a", settle=False) == [0]
+    assert broker.node.system.fired(delayed), "the marker was not delayed"
+    assert time.monotonic() - began < 9, "it waited for its time to be over"
+    for one in (writer, other):
+        one.wire.close()
+
+
 def test_a_flush_that_takes_too_long_is_answered_and_its_step_counts_later(tmp_path):
     with started(tmp_path, "fsync", {"offsets.commit.timeout.ms": str(TIMEOUT_MS)}) as broker:
         writer = Writer(broker, "slow")
