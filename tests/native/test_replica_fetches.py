@@ -457,3 +457,18 @@ def test_many_partitions_come_and_go(made):
     parts = [part(index, records=placed(0), highWatermark=1) for index in range(200)]
     assert follower.take(answer(*parts, topicId=T_ID)) == []
     assert {key[1] for key, log in follower.logs.items() if log.end_offset} == left
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_follower_moves_the_high_watermark_of_its_leader(made, leader, version):
+    """It reads to the end of the leader's log, and its next fetch says that it has the records."""
+    leader.table.set_leader("t", 0, leader_id=1, leader_epoch=2, replicas=(1, 2), isr=(1, 2))
+    follower = made({"t": (leader.topic_ids["t"], 1)}, version=version)
+    for _ in range(5):
+        leader.append_unseen("t", 0, batch(b"v"))
+    handle = leader.parts["t", 0]
+    assert follower.round(leader) == []
+    assert (follower.logs["t", 0].end_offset, follower.high_watermark("t")) == (5, 0)
+    assert handle.high_watermark == 0
+    assert follower.round(leader) == []
+    assert (handle.high_watermark, follower.high_watermark("t")) == (5, 5)
