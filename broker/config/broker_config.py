@@ -31,6 +31,7 @@ SILENT_PREFIXES = ("config.providers.", "plugin.")
 SUGGESTIONS_MAX = 20  # each one compares a name with all settings
 QUORUM = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
 # Settings without effect that other lines of the start explain.
+ALONE = "on a single node"  # how reasons begin that do not hold in a cluster
 EXPLAINED_APART = frozenset(
     ("process.roles", "controller.listener.names", "min.insync.replicas", *QUORUM)
 )
@@ -360,11 +361,16 @@ class BrokerConfig(TypedAccess):
         return listener.protocol == "PLAINTEXT" or (TlsSettings(self.values, listener).is_anonymous)
 
     def _notice_without_effect(self) -> None:
-        """Adds one notice for each reason; leaves out the settings that other lines explain."""
+        """Adds one notice for each reason; leaves out the settings that other lines explain, and
+        in a cluster those that have no effect on a single node."""
         names: dict[str, list[str]] = {}
         for name in self.without_effect():
-            if name not in EXPLAINED_APART:
-                names.setdefault(BROKER_SETTINGS[name].why_without_effect, []).append(name)
+            why = BROKER_SETTINGS[name].why_without_effect
+            if name in EXPLAINED_APART or (
+                why.startswith(ALONE) and self.metadata_store != "embedded"
+            ):
+                continue
+            names.setdefault(why, []).append(name)
         for why, found in names.items():
             verb = "has" if len(found) == 1 else "have"
             self.notices.append(f"{', '.join(found)} {verb} no effect: {why}.")

@@ -113,7 +113,8 @@ class Setting:
         one."""
         if self.is_effective:
             return ""
-        return next((why for pattern, why in read_reasons() if fits(self.name, pattern)), "")
+        fitting = [row for row in read_reasons() if fits(self.name, row[0])]
+        return max(fitting, key=lambda row: len(row[0]))[1] if fitting else ""
 
     def __repr__(self) -> str:
         return f"<Setting {self.scope} {self.name}>"

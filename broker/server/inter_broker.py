@@ -36,7 +36,7 @@ class InterBroker:
         self._listener = listener
         self._cluster = cluster
         self._answer_timeout_s = answer_timeout_s
-        self._security = security_between_brokers(listener, protocol, values)
+        self.security = security_between_brokers(listener, protocol, values)
 
     def connect(self, broker_id: int, client_id: str) -> Connection:
         """Returns a new connection, logged in. Raises CannotConnect, also for a broker that is not
@@ -48,8 +48,16 @@ class InterBroker:
             client_id=client_id,
             connect_timeout_s=CONNECT_TIMEOUT_S,
             answer_timeout_s=self._answer_timeout_s,
-            security=self._security,
+            security=self.security,
         )
+
+    def address(self, broker_id: int) -> tuple[str, int] | None:
+        """Returns where a broker listens for others; None for one that is not alive or does not."""
+        try:
+            endpoint = self.endpoint(broker_id)
+        except CannotConnect:
+            return None
+        return endpoint.host, endpoint.port
 
     def endpoint(self, broker_id: int) -> Endpoint:
         """Returns where a broker listens for others. Raises CannotConnect."""

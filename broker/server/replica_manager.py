@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from barnabas.cext.log.log_handle import LogError, LogHandle
 from barnabas.cext.partition.partitions import PartitionHandle, PartitionTable
@@ -22,21 +22,15 @@ from barnabas.metadata.znodes import PartitionState, uuid_bytes
 from barnabas.storage.log_manager import LogManager, OfflineLog, PartitionLog, WantedLog
 from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
 
+if TYPE_CHECKING:
+    from barnabas.server.replica_fetchers import Leader, ReplicaFetchers
+
 log = logging.getLogger("barnabas.replicas")
 
+NO_LEADER = -1
 RETRY_MS = 3000  # the broker tries to open offline logs again in this period
 
 CODECS = {"producer": -1, "none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-
-
-class Fetchers(Protocol):
-    """What copies partitions from their leaders (replica_fetchers.py)."""
-
-    def follow(self, topic: Topic, index: int, leader: int, leader_epoch: int) -> None:
-        """Begins to copy a partition from its leader, or goes on with another leader or epoch."""
-
-    def leave(self, places: Iterable[tuple[str, int]]) -> None:
-        """Copies the partitions no more. No append of theirs is under way when it returns."""
 
 
 class ReplicaManager:
@@ -62,7 +56,7 @@ class ReplicaManager:
         self.unclean_elections = 0  # always 0: no election outside the ISR, see _elected
         self.isr_shrinks = 0
         self.isr_expands = 0
-        self.fetchers: Fetchers | None = None  # None: a single node
+        self.fetchers: ReplicaFetchers | None = None  # None: a single node
         self._is_stopped = False  # by `stop`: no state is applied any more
         self.has_led = False  # set by `begin`; high watermarks are known from then on
         # Called with each state after it was applied, on the thread that applied it.
@@ -86,6 +80,8 @@ class ReplicaManager:
             if self._is_stopped:
                 return
             before = self._applied
+            if state.is_shared and state.brokers != before.brokers:
+                self._table.set_live_brokers({key: row.epoch for key, row in state.brokers.items()})
             for name in before.topics.keys() - state.topics.keys():
                 self._drop(before.topics[name])
             for name, topic in state.topics.items():
@@ -119,7 +115,7 @@ class ReplicaManager:
         """Copies the partitions no more until their next state."""
         with self._lock:
             if self.fetchers is not None:
-                self.fetchers.leave(places)
+                self.fetchers.follow(dict.fromkeys(places))
 
     def stop_following_all(self) -> None:
         """Copies no partition any more until its next state."""
@@ -189,16 +185,40 @@ class ReplicaManager:
         self._count_partitions(topic)
         self._add(topic, topic.partitions.keys() - known.partitions.keys(), config, state)
         for index in known.partitions.keys() & topic.partitions.keys():
-            partition = topic.partitions[index]
-            now, before = partition.state, known.partitions[index].state
-            if now is None or now == before or self._node_id not in partition.replicas:
+            was, now = known.partitions[index], topic.partitions[index]
+            if now is was:
                 continue
-            if state.leads(self._node_id, partition):
-                if before is not None:
-                    self.isr_shrinks += len(now.isr) < len(before.isr)
-                    self.isr_expands += len(now.isr) > len(before.isr)
-                self._logs.begin_epoch(topic.name, index, now.leader_epoch)
-            self._moved.append((topic, index, now))
+            if self._node_id not in now.replicas:
+                if self._node_id in was.replicas:
+                    self._drop_one(topic.name, index)
+            elif self._node_id not in was.replicas:
+                self._add(topic, [index], config, state)
+            elif now.state is not None and (
+                now.state != was.state
+                or now.replicas != was.replicas
+                or state.leads(self._node_id, now) != self._applied.leads(self._node_id, was)
+            ):
+                self._move(topic, index, was, state)
+
+    def _move(self, topic: Topic, index: int, was: Partition, state: ClusterState) -> None:
+        """Notes a partition of this node whose leader, ISR or replicas have changed."""
+        partition = topic.partitions[index]
+        now = partition.state
+        assert now is not None
+        if state.leads(self._node_id, partition):
+            if was.state is not None:
+                self.isr_shrinks += len(now.isr) < len(was.state.isr)
+                self.isr_expands += len(now.isr) > len(was.state.isr)
+                is_led_on = self._applied.leads(self._node_id, was) and (
+                    was.state.leader_epoch == now.leader_epoch
+                )
+                if is_led_on and was.replicas == partition.replicas:
+                    self._table.set_isr(topic.name, index, now.isr, is_pending=False)
+                    return
+            if self.fetchers is not None:
+                self.fetchers.follow({(topic.name, index): None})
+            self._logs.begin_epoch(topic.name, index, now.leader_epoch)
+        self._moved.append((topic, index, now))
 
     def _add(
         self, topic: Topic, indexes: Iterable[int], config: TopicConfig, cluster: ClusterState
@@ -243,6 +263,23 @@ class ReplicaManager:
                 replicas=topic.partitions[index].replicas,
                 isr=now.isr,
             )
+        self._follow([(topic, index) for topic, index, _ in (*arrived, *moved)], state)
+
+    def _follow(self, places: Iterable[tuple[Topic, int]], cluster: ClusterState) -> None:
+        """Copies partitions from their leaders, unless this node leads them or nobody does."""
+        if self.fetchers is None:
+            return
+        from barnabas.server.replica_fetchers import Leader
+
+        changes: dict[tuple[str, int], Leader | None] = {}
+        for topic, index in places:
+            state = topic.partitions[index].state
+            leader = None
+            if state is not None and state.leader not in (self._node_id, NO_LEADER):
+                assert topic.topic_id is not None
+                leader = Leader(state.leader, state.leader_epoch, uuid_bytes(topic.topic_id))
+            changes[topic.name, index] = leader
+        self.fetchers.follow(changes)
 
     def _serve_one(
         self, topic: Topic, index: int, opened: PartitionLog | None, cluster: ClusterState
@@ -322,13 +359,24 @@ class ReplicaManager:
         del self._failed[topic.name, index]
         self._table.remove_partition(topic.name, index)
         self._serve_one(topic, index, self._logs.get(topic.name, index), self._applied)
+        self._follow([(topic, index)], self._applied)
         return True
+
+    def _drop_one(self, topic: str, index: int) -> None:
+        """Drops a partition that was moved to other brokers."""
+        if self.fetchers is not None:
+            self.fetchers.follow({(topic, index): None})
+        self._table.remove_partition(topic, index)
+        self._logs.delete(topic, [index])
+        self._failed.pop((topic, index), None)
 
     def _drop(self, topic: Topic) -> None:
         if topic.deleting:
             return  # `apply` dropped it when the topic was marked for deletion
+        if self.fetchers is not None:
+            self.fetchers.follow({(topic.name, index): None for index in topic.partitions})
         self._table.remove_topic(topic.name)
-        self._logs.delete_topic(topic.name)
+        self._logs.delete(topic.name)
         self._failed = {pair: why for pair, why in self._failed.items() if pair[0] != topic.name}
 
     def _configure(self, name: str, state: ClusterState) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from barnabas.storage.cleanup import Cleanup
 
 FLUSH_TIMEOUT_MS = 30_000
+ISR_GROW_MS = 100
 
 
 class Running(NamedTuple):
@@ -100,9 +101,23 @@ def run_tasks(before: Serving) -> Running:
         loaded.plugins.should_flush,
     )
     _add_tasks(loaded, before.coordinators, flusher, retention, background)
+    if opened.tree.is_shared:
+        _keep_isrs(loaded, background)
     if before.departure is not None:
         undo.callback(_depart, undo, before.departure)
     return Running(before, cleaner, scrub, retention, flush_times)
+
+
+def _keep_isrs(loaded: Loaded, background: Background) -> None:
+    """Begins to shrink and grow the ISRs of the partitions that this node leads."""
+    from barnabas.server.isr import IsrChanges
+
+    opened = loaded.before
+    lag_ms = opened.before.config.integer("replica.lag.time.max.ms")
+    loaded.table.replica_lag_ms_max = lag_ms
+    changes = IsrChanges(loaded.table, opened.tree, opened.reader, opened.node_id)
+    background.add("isr-shrink", changes.shrink, lambda: lag_ms // 2)
+    background.add("isr-grow", changes.grow, lambda: ISR_GROW_MS)
 
 
 def _depart(undo: Undo, departure: Departure) -> None:

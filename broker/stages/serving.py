@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from barnabas.server.departure import Departure
     from barnabas.server.inter_broker import InterBroker
     from barnabas.server.quota_enforcement import QuotaEnforcement, Used
+    from barnabas.server.replica_fetchers import ReplicaFetchers
 
 
 DECODE_THREADS = 2
@@ -109,14 +110,16 @@ def serve(before: Bound) -> Serving:
     loaded.logs.choose_directory = plugins.choose_directory
     plugins.attach(loaded.replicas.topic_config, native.fetch.rewrites, opened.node_id)
     control = _elect(before)
+    inter_broker = _inter_broker(before) if opened.tree.is_shared else None
+    if inter_broker is not None:
+        loaded.replicas.fetchers = _fetchers(before, inter_broker)
     _lead_partitions(before)
     administration = _administration(before, control)
     coordinators = _coordinators(before, administration)
     loaded.replicas.on_applied.append(plugins.apply)
     plugins.apply(opened.reader.state)
     controller = departure = None
-    if opened.tree.is_shared:
-        inter_broker = _inter_broker(before)
+    if inter_broker is not None:
         controller = _controller(before, administration, inter_broker)
         departure = _departure(before, administration.control, inter_broker)
     undo.callback(start.background.stop)
@@ -262,6 +265,31 @@ def _inter_broker(node: Bound) -> InterBroker:
         )
     except BadSetting as error:
         raise CannotStart(f"connections to other brokers by the listener {name}: {error}") from None
+
+
+def _fetchers(node: Bound, inter_broker: InterBroker) -> ReplicaFetchers:
+    from barnabas.server.replica_fetchers import (
+        Brokers,
+        FetchSettings,
+        Listeners,
+        ReplicaFetchers,
+    )
+
+    loaded, opened = node.before, node.before.before
+
+    def own_epoch() -> int:
+        own = opened.reader.state.brokers.get(opened.node_id)
+        return -1 if own is None else own.epoch
+
+    fetchers = ReplicaFetchers(
+        opened.node_id,
+        loaded.table,
+        Brokers(inter_broker.address, inter_broker.security, own_epoch),
+        FetchSettings.of(opened.dynamic),
+        Listeners(truncated=lambda _topic, _index: loaded.checkpoints.write_all()),
+    )
+    opened.before.undo.callback(fetchers.stop)
+    return fetchers
 
 
 def _departure(node: Bound, control: Control, inter_broker: InterBroker) -> Departure:

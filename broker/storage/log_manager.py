@@ -550,13 +550,18 @@ class LogManager:
             if opened.topic == topic:
                 opened.handle.set_config(self._settings(config))
 
-    def delete_topic(self, topic: str) -> None:
-        """Takes the logs of a topic out of service and renames their directories to `-delete`.
-        A directory that cannot be renamed keeps its name; the next start does it again."""
-        for known in [name for name in self._unopened if name[0] == topic]:
+    def delete(self, topic: str, partitions: Collection[int] | None = None) -> None:
+        """Takes the logs of a topic, or of some partitions of it, out of service and renames their
+        directories to `-delete`. A directory that cannot be renamed keeps its name; the next start
+        does it again."""
+
+        def is_meant(name: TopicPartition) -> bool:
+            return name[0] == topic and (partitions is None or name[1] in partitions)
+
+        for known in [name for name in self._unopened if is_meant(name)]:
             del self._unopened[known]
         with self._lock:
-            gone = [row for (name, _), row in self._logs.items() if name == topic]
+            gone = [row for name, row in self._logs.items() if is_meant(name)]
             for row in gone:
                 del self._logs[row.topic, row.partition]
                 self._saved_epochs.pop(row.directory, None)

@@ -1,0 +1,139 @@
+"""The in-sync replicas (ISR) of the partitions that this node leads: who leaves, who comes.
+
+A follower that was not caught up for replica.lag.time.max.ms leaves the ISR. One that has fetched
+up to the high watermark, and to the start of the leader's epoch, comes into it. The leader writes
+the change into the partition's state in the metadata tree, with the version that it knows. When the
+controller has written the state meanwhile, nothing changes, and the new state decides.
+
+While a follower is coming, the high watermark waits for it already: the controller may elect it
+from the moment at which the tree has the new ISR (KIP-497).
+
+Source: Kafka's Partition.maybeShrinkIsr and maybeExpandIsr.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from barnabas.cext.partition.partitions import PartitionTable
+from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
+from barnabas.metadata.state_changes import shares_with_notes
+from barnabas.metadata.tree import MetadataError, MetadataTree, MultiFailed, SetData
+
+log = logging.getLogger("barnabas.replicas")
+
+
+class Change(NamedTuple):
+    """A wanted ISR of a partition, and the version of the state that it replaces."""
+
+    topic: str
+    number: int
+    isr: tuple[int, ...]
+    before: znodes.PartitionState
+    version: int
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic, self.number
+
+    @property
+    def operation(self) -> SetData:
+        path = znodes.partition_state_path(self.topic, self.number)
+        return SetData(path, replace(self.before, isr=self.isr).encode(), self.version)
+
+
+class IsrChanges:
+    """Shrinks and grows the ISRs of the partitions that this node leads."""
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        tree: MetadataTree,
+        reader: ClusterStateReader,
+        node_id: int,
+    ) -> None:
+        self._table = table
+        self._tree = tree
+        self._reader = reader
+        self._node_id = node_id
+
+    def shrink(self) -> None:
+        """Takes out the followers that were not caught up for replica.lag.time.max.ms."""
+        late = self._table.lagging()
+        state = self._reader.state
+        changes = []
+        for topic, index, leaving in late:
+            change = self._change(state, topic, index, remove=leaving)
+            if change is not None:
+                log.info("%s-%d: %s left the ISR %s", topic, index, leaving, change.before.isr)
+                changes.append(change)
+        self._write(changes)
+
+    def grow(self) -> None:
+        """Takes in the followers that have caught up."""
+        state = self._reader.state
+        changes = []
+        for topic, index, coming in self._table.caught_up():
+            alive = [broker_id for broker_id in coming if broker_id in state.brokers]
+            change = self._change(state, topic, index, add=alive)
+            if change is not None:
+                changes.append(change)
+        self._write(
+            [row for row in changes if self._table.set_isr(*row.place, row.isr, is_pending=True)]
+        )
+
+    def _change(
+        self,
+        state: ClusterState,
+        topic: str,
+        index: int,
+        remove: Iterable[int] = (),
+        add: Iterable[int] = (),
+    ) -> Change | None:
+        partition = state.partition(topic, index)
+        if partition is None or partition.state is None:
+            return None
+        before = partition.state
+        if before.leader != self._node_id:
+            return None
+        kept = [row for row in before.isr if row not in remove]
+        isr = (*kept, *(row for row in add if row not in kept and row in partition.replicas))
+        if isr == before.isr:
+            return None
+        return Change(topic, index, isr, before, partition.state_version)
+
+    def _write(self, changes: list[Change]) -> None:
+        """Writes the changes, in one multi where they fit. If another writer was quicker with one,
+        each is written alone. A state that cannot be written is as before: its ISR is set again."""
+        if not changes:
+            return
+        try:
+            self._write_together(changes)
+        except MultiFailed:
+            for change in changes:
+                try:
+                    self._write_together([change])
+                except MetadataError as error:
+                    log.info("%s-%d: the ISR stays: %s", change.topic, change.number, error)
+        except MetadataError as error:
+            log.warning("the ISR of %d partitions stays: %s", len(changes), error)
+        finally:
+            self._reader.refresh_topics({change.topic for change in changes})
+            self._settle(changes)
+
+    def _write_together(self, changes: list[Change]) -> None:
+        for part in shares_with_notes([row.operation for row in changes], self._tree):
+            self._tree.multi(part)
+
+    def _settle(self, changes: list[Change]) -> None:
+        """Sets the ISR of the tree for partitions whose change was not written."""
+        state = self._reader.state
+        for change in changes:
+            partition = state.partition(change.topic, change.number)
+            now = None if partition is None else partition.state
+            if now is not None and now.leader == self._node_id and now.isr == change.before.isr:
+                self._table.set_isr(*change.place, now.isr, is_pending=False)

@@ -1,0 +1,139 @@
+"""Brokers of one cluster, each a process of its own, on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from barnabas.cext.record.records import parse_header
+
+READY_S = 60
+ENDS_S = 30
+BATCH_HEADER_BYTES = 61
+LENGTH_AT, LENGTH_BEFORE = 8, 12  # of a batch: where its length is, and what the length leaves out
+
+
+def soon(condition: Callable[[], object], why: str, patience_s: float = 60) -> object:
+    """Waits until the condition holds, and returns its value."""
+    deadline = time.monotonic() + patience_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, why
+        time.sleep(0.02)
+    return found
+
+
+class BrokerProcess:
+    """One broker, `barnabas start`."""
+
+    def __init__(self, folder: Path, node_id: int, connect: str, settings: dict[str, str]):
+        self.node_id = node_id
+        self.data = folder / f"data-{node_id}"
+        self._given = {
+            "log.dirs": str(self.data),
+            "metadata.store": "zookeeper",
+            "zookeeper.connect": connect,
+            "zookeeper.session.timeout.ms": "2000",
+            "node.id": str(node_id),
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "metrics.port": "-1",
+            "num.network.threads": "1",
+            "num.io.threads": "4",
+            "log.durability": "os",
+            "replica.lag.time.max.ms": "3000",
+            "offsets.topic.num.partitions": "3",
+            "transaction.state.log.num.partitions": "3",
+            "group.initial.rebalance.delay.ms": "0",
+            **settings,
+        }
+        self.lines: list[str] = []
+        self.address = ""
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> BrokerProcess:
+        """Starts the broker; on later starts with the port that it had."""
+        command = [sys.executable, "-m", "barnabas", "start"]
+        for name, value in self._given.items():
+            command += ["--set", f"{name}={value}"]
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        ready = threading.Event()
+        threading.Thread(target=self._read, args=(ready,), daemon=True).start()
+        assert ready.wait(READY_S) and self.address, "\n".join(self.lines)
+        self._given["listeners"] = f"PLAINTEXT://{self.address}"
+        return self
+
+    def _read(self, ready: threading.Event) -> None:
+        assert self._process is not None and self._process.stderr is not None
+        for line in self._process.stderr:
+            self.lines.append(line.rstrip())
+            if "ready:" in line:
+                self.address = line.split("PLAINTEXT://")[1].split()[0].rstrip(",;.")
+                ready.set()
+        ready.set()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+    def stop(self) -> None:
+        if self.is_running:
+            self.signal(signal.SIGTERM)
+        self.wait()
+
+    def wait(self) -> None:
+        assert self._process is not None
+        self._process.wait(ENDS_S)
+
+    def batches(self, topic: str, partition: int) -> Iterator[tuple[int, int, bytes]]:
+        """The batches of a replica, as its files have them: base offset, leader epoch, bytes. Call
+        it when the broker is stopped."""
+        for path in sorted((self.data / f"{topic}-{partition}").glob("*.log")):
+            data, at = path.read_bytes(), 0
+            while at + BATCH_HEADER_BYTES <= len(data):
+                length = int.from_bytes(data[at + LENGTH_AT : at + LENGTH_BEFORE], "big")
+                batch = data[at : at + LENGTH_BEFORE + length]
+                if len(batch) < LENGTH_BEFORE + length or length == 0:
+                    break
+                header = parse_header(batch)
+                yield header.base_offset, header.leader_epoch, batch
+                at += len(batch)
+
+
+class Cluster:
+    """Brokers 1 to `count`, all running; ended when the test ends."""
+
+    def __init__(self, folder: Path, connect: str, count: int = 3, **settings: str):
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        self.brokers = {
+            node_id: BrokerProcess(folder, node_id, connect, given)
+            for node_id in range(1, count + 1)
+        }
+        for broker in self.brokers.values():
+            broker.start()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(broker.address for broker in self.brokers.values())
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        for broker in self.brokers.values():
+            if broker.is_running:
+                broker.signal(signal.SIGCONT)
+                broker.kill()
