@@ -153,7 +153,7 @@ def told(tmp_path, monkeypatch, **options):
             found.close()
 
 
-def test_the_process_of_a_plugin_is_told_only_its_own(tmp_path, monkeypatch):
+def test_the_process_of_a_plugin_gets_only_its_own_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     shown, first_frame = told(tmp_path, monkeypatch)
     assert not [text for text in shown if "secret" in text.lower()]

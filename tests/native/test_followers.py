@@ -60,7 +60,7 @@ def test_high_watermark_waits_for_the_leaders_own_flush(led: Led) -> None:
     assert led.fetch(2, RECORDS).highWatermark == RECORDS
 
 
-def test_a_leader_alone_in_the_isr_waits_for_nobody(led: Led) -> None:
+def test_a_leader_alone_in_the_isr_waits_for_no_follower(led: Led) -> None:
     led.lead(isr=(1,))
     waiting = led.produce(acks=-1)
     if led.table.durability == "fsync":

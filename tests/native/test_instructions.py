@@ -28,7 +28,7 @@ def outside(found, recorded):
     }
 
 
-def test_a_dearer_request_is_seen():
+def test_a_more_expensive_request_is_reported():
     assert outside({"a": 1060, "b": 1000}, {"a": 1000, "b": 1000}).keys() == {"a"}
     assert outside({"a": 900}, {"a": 1000})
     assert not outside({"a": 1049}, {"a": 1000})

@@ -60,7 +60,7 @@ def test_a_connection_that_has_closed_before_it_is_marked():
         assert served.reactor.next_closed(10_000) == found[0]
 
 
-def test_one_that_the_broker_closes_is_told_of_too():
+def test_a_connection_that_the_broker_closes_is_reported_too():
     with Served(marking, connections_max_idle_ms=200) as served:
         idle = served.connect()
         asked(idle)

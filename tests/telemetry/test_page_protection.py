@@ -161,7 +161,7 @@ def test_no_password_and_no_token_is_logged(locked, caplog):
     assert "refused 127.0.0.1" in caplog.text
 
 
-def test_strangers_cause_one_line_a_second(locked, caplog):
+def test_refused_clients_cause_one_log_line_a_second(locked, caplog):
     began = time.monotonic()
     for _ in range(20):
         get(locked)
