@@ -226,7 +226,7 @@ cdef struct NetThread:
     int64_t heap_capacity
     Connection* paused          # the one that waits longest
     Connection* paused_last
-    int64_t waits_for_room      # atomic: 1 while it sleeps and wants to be rung when there is room
+    int64_t waits_for_room      # atomic: 1 while it sleeps until room_came_free wakes it
     Connection* dead
     Connection* chain_first[CHAIN_COUNT]
     Connection* chain_last[CHAIN_COUNT]
@@ -422,7 +422,7 @@ cdef void budget_give(Network* network, int64_t block_bytes) noexcept nogil
 cdef void budget_force_input(Network* network, Connection* connection) noexcept nogil
 cdef void budget_give_input(Network* network, Connection* connection) noexcept nogil
 cdef void budget_end_overdraft(Network* network, Connection* connection) noexcept nogil
-# Rings the threads that sleep while connections of theirs wait for room.
+# Wakes the threads that sleep while their connections wait for memory of the budget.
 cdef void room_came_free(Network* network) noexcept nogil
 cdef bint queue_is_full(Network* network) noexcept nogil
 # A connection is gone: the acceptor may wait for that.

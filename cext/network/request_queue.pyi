@@ -12,7 +12,7 @@ FAILED: int  # the connection closes when the answer is sent
 Readable = Any  # anything with the buffer protocol
 
 class PendingRequest:
-    """One request for Python. Let fall without an answer, it closes its connection."""
+    """One request for Python. When it is freed without an answer, its connection closes."""
 
     api_key: int
     api_version: int

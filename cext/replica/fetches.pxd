@@ -6,7 +6,7 @@ from barnabas.cext.replica.fetch_messages cimport WantedPartition
 
 cdef enum FollowState:
     FOLLOW_FETCHES = 0
-    FOLLOW_WAITS = 1            # for Python, which was told why
+    FOLLOW_WAITS = 1            # for Python, which has the reason
 
 cdef struct Follow:             # one partition
     Follow* same_hash           # the next one in the map
