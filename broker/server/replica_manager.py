@@ -228,7 +228,7 @@ class ReplicaManager:
             partition = topic.partitions[index]
             if self._node_id not in partition.replicas:
                 continue
-            opened = self._opened(topic, index, config)
+            opened = self._opened(topic, index, config, len(partition.replicas) > 1)
             state = partition.state
             leads = state is not None and cluster.leads(self._node_id, partition)
             if opened is not None and state is not None and leads:
@@ -305,10 +305,13 @@ class ReplicaManager:
         leader = partition.state.leader
         return -1 if leader == self._node_id and not cluster.leads(leader, partition) else leader
 
-    def _opened(self, topic: Topic, index: int, config: TopicConfig) -> PartitionLog | None:
+    def _opened(
+        self, topic: Topic, index: int, config: TopicConfig, is_replicated: bool
+    ) -> PartitionLog | None:
         assert topic.topic_id is not None
+        topic_id = uuid_bytes(topic.topic_id)
         try:
-            return self._logs.get_or_create(topic.name, index, uuid_bytes(topic.topic_id), config)
+            return self._logs.get_or_create(topic.name, index, topic_id, config, is_replicated)
         except (OSError, LogError) as error:
             self._note_failure(topic.name, index, error)
             return None
@@ -436,5 +439,6 @@ def wanted_logs(
         )
         for index, partition in topic.partitions.items():
             if node_id in partition.replicas:
-                wanted[topic.name, index] = row
+                is_replicated = len(partition.replicas) > 1
+                wanted[topic.name, index] = row._replace(is_replicated=is_replicated)
     return wanted

@@ -97,6 +97,9 @@ class WantedLog(NamedTuple):
 
     topic_id: bytes
     config: TopicConfig
+    # Other brokers have its records too. If it ends before its checkpoints say, it stays so and
+    # fetches the rest: offsets that were skipped here would differ from the leader's.
+    is_replicated: bool = False
 
 
 class _DirState:
@@ -262,7 +265,8 @@ class LogManager:
     ) -> None:
         for state in self._dirs:
             # A directory that was put aside now belongs to an earlier topic of the same name.
-            for name in state.reached() & wanted.keys() - found - self._put_aside:
+            alone = {name for name, want in wanted.items() if not want.is_replicated}
+            for name in state.reached() & alone - found - self._put_aside:
                 end_offset = state.end_offset_min(name)
                 known = self._lost.get(name)
                 if known is None or known.end_offset_min < end_offset:
@@ -379,7 +383,7 @@ class LogManager:
             settings=self._settings(want.config),
             recovery_point=state.recovery_points.get(name, 0),
             log_start_offset=state.log_starts.get(name, 0),
-            end_offset_min=state.end_offset_min(name),
+            end_offset_min=0 if want.is_replicated else state.end_offset_min(name),
             clean=state.directory.was_clean,
             leader_epochs=epochs,
             seed=_seed(),
@@ -425,7 +429,12 @@ class LogManager:
         return max(state.high_watermarks.get((topic, partition), 0) for state in self._dirs)
 
     def get_or_create(
-        self, topic: str, partition: int, topic_id: bytes, config: TopicConfig
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: TopicConfig,
+        is_replicated: bool = False,
     ) -> PartitionLog:
         """A new one may be written to after the next save(). Raises OSError or LogError; OfflineLog
         when the reason was logged before."""
@@ -434,7 +443,7 @@ class LogManager:
             return found
         unopened = self._unopened.get((topic, partition))
         if unopened is not None:
-            return self._open_again(unopened, topic_id, config)
+            return self._open_again(unopened, WantedLog(topic_id, config, is_replicated))
         lost = self._lost.pop((topic, partition), None)
         if lost is not None and lost.topic_id != topic_id:
             lost = None
@@ -462,14 +471,12 @@ class LogManager:
         self._keep(opened)
         return opened
 
-    def _open_again(
-        self, unopened: _UnopenedLog, topic_id: bytes, config: TopicConfig
-    ) -> PartitionLog:
+    def _open_again(self, unopened: _UnopenedLog, want: WantedLog) -> PartitionLog:
         if unopened.found is None:
             raise OfflineLog(unopened.reason)
         row = unopened.found
         try:
-            opened = self._open_found(row, WantedLog(topic_id, config))
+            opened = self._open_found(row, want)
         except (OSError, LogError) as error:
             if str(error) == unopened.reason:
                 raise OfflineLog(unopened.reason) from error

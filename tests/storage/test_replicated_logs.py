@@ -1,0 +1,40 @@
+"""A replicated log that lost its end keeps its shorter end: its leader has the rest."""
+
+from pathlib import Path
+
+import pytest
+
+from barnabas.cext.memory.epoch import Epochs
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.config import BrokerConfig, DynamicConfig, TopicConfig
+from barnabas.storage import checkpoints as files
+from barnabas.storage.log_dirs import LogDir
+from barnabas.storage.log_manager import LogManager, WantedLog
+
+TOPIC_ID = bytes(15) + b"\x07"
+REACHED = 40  # by the checkpoint of high watermarks
+
+
+def opened(folder: Path, is_replicated: bool, has_directory: bool):
+    config = DynamicConfig(BrokerConfig({"log.dirs": str(folder)}), 1)
+    topic_config = TopicConfig({}, config)
+    files.write_offsets(folder / files.HIGH_WATERMARK, {("t", 0): REACHED})
+    if has_directory:
+        (folder / "t-0").mkdir()
+        files.write_topic_id(folder / "t-0", TOPIC_ID)
+    directory = LogDir(folder)
+    directory.open()
+    logs = LogManager([directory], config, SystemCalls(), Epochs())
+    try:
+        logs.load({("t", 0): WantedLog(TOPIC_ID, topic_config, is_replicated)})
+        return logs.get_or_create("t", 0, TOPIC_ID, topic_config, is_replicated).handle.end_offset
+    finally:
+        logs.close()
+        directory.close(clean=True)
+
+
+@pytest.mark.parametrize("has_directory", [True, False])
+@pytest.mark.parametrize(("is_replicated", "end_offset"), [(True, 0), (False, REACHED)])
+def test_the_end_of_a_log_that_lost_its_records(tmp_path, is_replicated, end_offset, has_directory):
+    """A single replica may not use offsets twice that its clients have seen."""
+    assert opened(tmp_path, is_replicated, has_directory) == end_offset
