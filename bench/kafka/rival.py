@@ -31,6 +31,7 @@ JVM_FLAGS = (
 ).split()
 BROKER_HEAP = ("-Xmx1G", "-Xms1G")
 TOOL_HEAP = ("-Xmx256M",)
+QUICK = "-XX:TieredStopAtLevel=1"  # of a JVM that lives for seconds: it starts with less CPU
 CLUSTER_ID = "YmFybmFiYXMtcml2YWwtMQ"
 # The values of config/server.properties in Kafka's own distribution.
 SHIPPED = {
@@ -126,7 +127,21 @@ def tool(
     names = TOOLS | OLD_TOOLS if version.startswith(("1.", "2.")) else TOOLS
     if verb not in names:
         raise RivalError(f"no command {verb}; there are: {' '.join(sorted(TOOLS))}")
-    return [*java(version, log_file, heap), names[verb]]
+    return [*java(version, log_file, mapped(version, heap)), names[verb]]
+
+
+def archive(version: str) -> Path:
+    """The archive of Kafka's classes for this Java (tests/compat/kafka_classes.py makes it)."""
+    java_home = Path(os.path.realpath(shutil.which("java") or "java")).parent.parent
+    return home() / version / f"classes-{java_home.name}.jsa"
+
+
+def mapped(version: str, heap: tuple[str, ...]) -> tuple[str, ...]:
+    """`heap`, and for a quick JVM the options by which it maps Kafka's classes from the archive, if
+    there is one. A JVM that cannot use it starts without it and, by -Xlog:disable, in silence."""
+    if QUICK not in heap or not archive(version).exists():
+        return heap
+    return (*heap, f"-XX:SharedArchiveFile={archive(version)}", "-Xlog:disable")
 
 
 def free_ports(count: int) -> list[int]:
@@ -190,22 +205,25 @@ class Rival:
 
     def start(self) -> None:
         """Starts the broker and waits until it takes connections. Raises RivalError."""
-        (self.data_dir / "logs").mkdir(parents=True, exist_ok=True)
-        file = self.data_dir / "server.properties"
-        lines = [f"{name}={value}" for name, value in self._all_settings().items()]
-        file.write_text("\n".join(lines) + "\n")
+        self.prepare()
         try:
-            if self.mode == "zookeeper":
-                if "zookeeper.connect" not in self.settings:
-                    self._start_zookeeper()
-            elif not (self.log_dir / "meta.properties").exists():
-                self._format(file)
+            if self.mode == "zookeeper" and "zookeeper.connect" not in self.settings:
+                self._start_zookeeper()
             self._broker = self._spawn(self._command(), "broker.out")
             self._wait_for_port(self._broker, self.port, "broker.out")
             self._wait_for_log(self._broker, "started (kafka.server.")
         except BaseException:
             self.stop()
             raise
+
+    def prepare(self) -> None:
+        """Writes the settings file; formats the directory of a new broker. Raises RivalError."""
+        (self.data_dir / "logs").mkdir(parents=True, exist_ok=True)
+        file = self.data_dir / "server.properties"
+        lines = [f"{name}={value}" for name, value in self._all_settings().items()]
+        file.write_text("\n".join(lines) + "\n")
+        if self.mode == "kraft" and not (self.log_dir / "meta.properties").exists():
+            self._format(file)
 
     def stop(self) -> None:
         """Ends what this object started, politely at first."""
@@ -222,7 +240,8 @@ class Rival:
         self._broker = None
 
     def _command(self) -> list[str]:
-        command = [*java(self.version, self._log("server"), self.heap), "kafka.Kafka"]
+        heap = mapped(self.version, self.heap)
+        command = [*java(self.version, self._log("server"), heap), "kafka.Kafka"]
         return [*command, str(self.data_dir / "server.properties")]
 
     def _all_settings(self) -> dict[str, str]:
@@ -252,8 +271,9 @@ class Rival:
         return found | self.settings
 
     def _format(self, file: Path) -> None:
-        command = [*java(self.version, self._log("format")), "kafka.tools.StorageTool", "format"]
-        command += ["-t", CLUSTER_ID, "-c", str(file)]
+        heap = mapped(self.version, self.heap)
+        command = [*java(self.version, self._log("format"), heap), "kafka.tools.StorageTool"]
+        command += ["format", "-t", CLUSTER_ID, "-c", str(file)]
         for name, level in self.features.items():
             command += ["--feature", f"{name}={level}"]
         done = subprocess.run(command, capture_output=True, check=False)

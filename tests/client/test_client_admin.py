@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compat.support import KAFKA, rival
+from compat.support import KAFKA, QUICK_HEAP, rival
 
 from barnabas import Broker
 from barnabas.client import (
@@ -44,7 +44,7 @@ def cluster(
         reason = rival.missing(KAFKA)
         if reason:
             pytest.skip(reason)
-        with rival.Rival(KAFKA, folder) as kafka, Cluster(kafka.address) as made:
+        with rival.Rival(KAFKA, folder, heap=QUICK_HEAP) as kafka, Cluster(kafka.address) as made:
             yield made
         return
     settings = {"log.dirs": str(folder), "listeners": "PLAINTEXT://127.0.0.1:0"}

@@ -10,7 +10,7 @@ from compat.support import rival
 from barnabas.client import Cluster, NewTopic, create_topics
 from barnabas.errors import KafkaError, TopicAlreadyExists
 
-HEAP = ("-Xmx256M", "-XX:TieredStopAtLevel=1")
+HEAP = ("-Xmx256M", rival.QUICK)
 STARTS_MAX = 3
 PATIENCE_S = 90.0
 FIRST = "first"  # a topic that exists when the broker is ready

@@ -43,8 +43,6 @@ BROKER_SETTINGS = {
 # With this feature Kafka stores a cluster's min.insync.replicas in its metadata from the start, and
 # reports it as altered. Barnabas does not have the feature.
 FEATURES = {"eligible.leader.replicas.version": 0}
-# Of a Kafka that lives for seconds: it starts with less CPU.
-QUICK_HEAP = ("-Xmx512M", "-XX:TieredStopAtLevel=1")
 START_TIMEOUT_S = 20
 CALL_TIMEOUT_S = 30
 
@@ -59,6 +57,7 @@ def _load_rival() -> ModuleType:
 
 
 rival = _load_rival()
+QUICK_HEAP = ("-Xmx512M", rival.QUICK)  # of a Kafka that lives for seconds
 
 
 class Broker:
