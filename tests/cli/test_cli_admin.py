@@ -116,7 +116,7 @@ def test_settings_without_effect_are_listed_without_a_broker():
     assert ("broker", "background.threads") in names
     why = {row["name"]: row["why"] for row in rows}
     assert "thread of its own" in why["background.threads"]
-    assert why["principal.builder.class"] == "names a Java class"
+    assert why["ssl.engine.factory.class"] == "names a Java class"
     topics = json.loads(run_command("configs", "describe", "topic", "--unsupported", "--json").text)
     assert {row["scope"] for row in topics} == {"topic"}
 
