@@ -161,7 +161,9 @@ def test_rules_decide_what_it_leaves_to_them(broker, gate):
         assert metadata(wire) == REFUSED
 
 
-@pytest.mark.parametrize("answer", [RuntimeError("no"), "yes", 1, object()], ids=repr)
+@pytest.mark.parametrize(
+    "answer", [RuntimeError("no"), "yes", 1, object()], ids=["error", "text", "number", "object"]
+)
 @pytest.mark.parametrize(("ask", "denied"), PATHS)
 def test_a_failure_denies(tmp_path, gate, ask, denied, answer):
     """Although a rule would allow it, and with on.failure=open."""
