@@ -6,6 +6,7 @@ which needs no second round for an id.
 
 import base64
 import struct
+import time
 from typing import Any
 
 from compat.answers.asking import Asker
@@ -26,6 +27,7 @@ JOIN, SYNC, LEAVE, COMMIT, DESCRIBE = 11, 14, 13, 8, 15
 RANGE, ROUND_ROBIN = "range", "roundrobin"
 CONSUMERS_COMMIT_FROM = 9
 ID_REQUIRED_FROM, MEMBER_ID_REQUIRED = 4, 79  # KIP-394
+EMPTY_ATTEMPTS_MAX, EMPTY_AGAIN_S = 100, 0.05
 
 
 def subscription(*topics: str) -> str:
@@ -173,9 +175,12 @@ def awaiting_a_member(asker: Asker, suffix: str) -> Group:
     fields |= {"protocolType": "consumer", "protocols": protocols(asker, RANGE)}
     assert group.call(JOIN, ID_REQUIRED_FROM, **fields).errorCode == MEMBER_ID_REQUIRED
     group.leave()
-    (described,) = asker.call(DESCRIBE, 0, groups=[group.name]).groups
-    assert described.groupState == "Empty", described
-    return group
+    for _attempt in range(EMPTY_ATTEMPTS_MAX):  # it is empty when that is written
+        (described,) = asker.call(DESCRIBE, 0, groups=[group.name]).groups
+        if described.groupState == "Empty":
+            return group
+        time.sleep(EMPTY_AGAIN_S)
+    raise AssertionError(described)
 
 
 def static_members(asker: Asker, ask: Any) -> None:
