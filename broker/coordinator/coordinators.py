@@ -48,8 +48,10 @@ from barnabas.server.replica_manager import ReplicaManager
 from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
+    from barnabas.client.connection import Connection
     from barnabas.coordinator.groups.group_dependencies import NodeGroupDependencies
     from barnabas.coordinator.groups.target_assignment import Assign
+    from barnabas.coordinator.remote_markers import RemoteMarkers
     from barnabas.coordinator.share.service import ShareService
 
 RANDOM_TOGETHER = 64
@@ -117,6 +119,7 @@ class Dependencies(NamedTuple):
     assign: Assign
     native: CoordinatorHandlers
     next_closed: Callable[[], int | None]  # waits for the id of a marked connection that closed
+    connect: Callable[[int], Connection] | None  # to another broker; None: a single node
 
 
 class Coordinators:
@@ -140,7 +143,11 @@ class Coordinators:
             TRANSACTION_STATE, states=native.transaction_partitions
         )
         self.markers = TransactionMarkers(
-            given.replicas, system.wall_ms, self.groups.marker_written, may_wait=self._may_wait
+            given.replicas,
+            system.wall_ms,
+            self.groups.marker_written,
+            may_wait=self._may_wait,
+            remote=self._remote_markers(),
         )
         self.transactions = TransactionCoordinator(
             journal=self.transaction_log,
@@ -187,9 +194,17 @@ class Coordinators:
         for journal in self._journals:
             journal.stop()
 
+    def _remote_markers(self) -> RemoteMarkers | None:
+        given = self._given
+        if given.connect is None:
+            return None
+        from barnabas.coordinator.remote_markers import RemoteMarkers
+
+        return RemoteMarkers(given.node_id, lambda: given.reader.state, given.connect)
+
     def _may_wait(self) -> bool:
-        """Whether an append is durable only after a flush."""
-        return self._given.table.durability != "os"
+        """Whether an append is durable only after a flush, or after a copy to another broker."""
+        return self._given.table.durability != "os" or self._given.connect is not None
 
     def _journal(self, name: str, **options: Any) -> CoordinatorLog:
         """Makes a journal. It follows the partitions after `attach` names its coordinator."""

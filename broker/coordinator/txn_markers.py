@@ -7,6 +7,9 @@ coordinator must not complete a transaction before all its markers are durable. 
 needs no marker. A marker that a newer producer or coordinator has overtaken is not written and not
 needed.
 
+Markers for partitions that another broker leads are sent to it (remote_markers.py), and their codes
+are taken in the next round.
+
 `on_written` is called when a marker is durable: from then on offsets that were committed in the
 transaction count, or are dropped. Next: cext/log/log_transactions.pyx.
 """
@@ -18,7 +21,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.cext.log.log_handle import BUMPING_MARKER, TRUSTED, LogError
 from barnabas.cext.partition.partitions import PartitionHandle
@@ -34,6 +37,9 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.wire.batches import encode_batch
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.remote_markers import RemoteMarkers
 
 log = logging.getLogger("barnabas.transactions")
 
@@ -80,6 +86,7 @@ class _Work:
     done: Callable[[Codes], object]
     retries: bool
     left: set[TopicPartition]
+    sent: set[TopicPartition] = field(default_factory=set)  # of `left`: under way to other brokers
     codes: dict[TopicPartition, int] = field(default_factory=dict)
 
 
@@ -93,14 +100,17 @@ class TransactionMarkers:
         on_written: Callable[[str, int, int, bool], object],
         *,
         may_wait: Callable[[], bool],
+        remote: RemoteMarkers | None = None,
     ) -> None:
         """`on_written`: topic, partition, producer id, whether committed. `may_wait`: whether a
-        flush is waited for."""
+        flush is waited for. `remote`: sends markers to other brokers; None: there are none."""
         self._replicas = replicas
         self._wall_ms = wall_ms
         self._on_written = on_written
         self._lock = threading.Lock()
+        self._remote = remote
         self._ordered: list[_Work] = []
+        self._answers: list[tuple[_Work, Codes]] = []  # of other brokers
         self._unfinished: list[_Work] = []
         self._rounds = Rounds("transaction-markers", self._write_ordered, may_wait=may_wait)
 
@@ -120,12 +130,17 @@ class TransactionMarkers:
 
     def stop(self) -> None:
         """What is not written is ordered again when its coordinator loads."""
+        if self._remote is not None:
+            self._remote.stop()
         self._rounds.stop()
 
     def _write_ordered(self) -> float | None:
         """Runs one round; returns when the next one is due for unfinished markers."""
         with self._lock:
             works, self._ordered = self._unfinished + self._ordered, []
+            answers, self._answers = self._answers, []
+        for work, codes in answers:
+            self._take_codes(work, codes)
         self._unfinished = self._round(works)
         return RETRY_S if self._unfinished else None
 
@@ -134,15 +149,21 @@ class TransactionMarkers:
         written: dict[PartitionHandle, list[tuple[_Work, TopicPartition]]] = {}
         handles: dict[TopicPartition, PartitionHandle] = {}
         for work in works:
-            for row in sorted(work.left):
+            away: set[TopicPartition] = set()
+            for row in sorted(work.left - work.sent):
                 try:
                     if row not in handles:
                         handles[row] = self._replicas.partition(*row)
                     self._append(handles[row], work.order)
+                except NotLeaderOrFollower as error:
+                    away.add(row)
+                    self._failed(work, row, error.code)
                 except (KafkaError, LogError) as error:
                     self._failed(work, row, error.code)
                 else:
                     written.setdefault(handles[row], []).append((work, row))
+            if self._remote is not None and work.retries and away:
+                self._send(self._remote, work, frozenset(away))
         for handle in written:
             handle.appended(wanted=True)
         for handle, rows in written.items():
@@ -156,6 +177,25 @@ class TransactionMarkers:
             if not work.left:
                 self._tell(work)
         return [work for work in works if work.left]
+
+    def _send(self, remote: RemoteMarkers, work: _Work, rows: frozenset[TopicPartition]) -> None:
+        def answered(codes: Codes) -> None:
+            with self._lock:
+                self._answers.append((work, codes))
+            self._rounds.ask()
+
+        work.sent |= rows  # before the answer can come
+        work.sent -= rows - remote.send(work.order, rows, answered)
+
+    def _take_codes(self, work: _Work, codes: Codes) -> None:
+        """Takes what another broker answered. It has told its own group coordinator."""
+        for row, code in codes.items():
+            work.sent.discard(row)
+            if code == 0:
+                work.left.discard(row)
+                work.codes[row] = 0
+            else:
+                self._failed(work, row, code)
 
     def _append(self, handle: PartitionHandle, order: MarkerOrder) -> None:
         found = handle.log

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 
 DECODE_THREADS = 2
+MARKERS = "transaction-markers"  # client id
 HANDLER_THREADS = "num.io.threads"
 HANDLERS_END_S = 5
 FAILED_DELAY = "connection.failed.authentication.delay.ms"
@@ -115,7 +116,7 @@ def serve(before: Bound) -> Serving:
         loaded.replicas.fetchers = _fetchers(before, inter_broker)
     _lead_partitions(before)
     administration = _administration(before, control)
-    coordinators = _coordinators(before, administration)
+    coordinators = _coordinators(before, administration, inter_broker)
     loaded.replicas.on_applied.append(plugins.apply)
     plugins.apply(opened.reader.state)
     controller = departure = None
@@ -222,7 +223,9 @@ def _administration(node: Bound, control: Control) -> Administration:
     )
 
 
-def _coordinators(node: Bound, administration: Administration) -> Coordinators:
+def _coordinators(
+    node: Bound, administration: Administration, inter_broker: InterBroker | None
+) -> Coordinators:
     loaded, opened, start = node.before, node.before.before, node.before.before.before
     timers = Timers(start.clock)
     given = Dependencies(
@@ -241,6 +244,7 @@ def _coordinators(node: Bound, administration: Administration) -> Coordinators:
         assign=loaded.plugins.assign,
         native=node.native.coordinators,
         next_closed=node.reactor.next_closed,
+        connect=None if inter_broker is None else partial(inter_broker.connect, client_id=MARKERS),
     )
     coordinators = Coordinators(given)
     start.undo.callback(coordinators.stop)
