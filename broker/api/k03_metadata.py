@@ -150,12 +150,12 @@ def _partitions(topic: Topic, call: Call[MetadataContext]) -> list[Struct]:
     # The loop runs for each partition, so that the values common to all are looked up before it.
     row, context, name = call.struct("topics.partitions"), call.context, topic.name
     alive, node_id = context.cluster().brokers, context.node_id
-    offline = context.replicas.is_offline
+    is_served = context.replicas.is_served
     rows = []
     for index, partition in topic.partitions.items():
         state, replicas = partition.state, partition.replicas
         leader = state.leader if state is not None and state.leader in alive else -1
-        if leader == node_id and offline(name, index):
+        if leader == node_id and not is_served(name, index):
             leader = -1
         rows.append(
             row(

@@ -112,7 +112,8 @@ def _partitions(
         partition = topic.partitions[index]
         known = partition.state
         leader = known.leader if known is not None and known.leader in state.brokers else -1
-        if leader == call.context.node_id and call.context.replicas.is_offline(topic.name, index):
+        own = leader == call.context.node_id
+        if own and not call.context.replicas.is_served(topic.name, index):
             leader = -1
         yield row(
             errorCode=0 if leader >= 0 else LeaderNotAvailable.code,

@@ -26,14 +26,9 @@ from barnabas.api import (
     k01_fetch,
     k02_list_offsets,
     k03_metadata,
-    k09_offset_fetch,
     k10_find_coordinator,
-    k11_join_group,
-    k12_heartbeat,
-    k14_sync_group,
     k18_api_versions,
     k26_end_txn,
-    k68_consumer_group_heartbeat,
 )
 from barnabas.api.access import Access
 from barnabas.api.call import Call
@@ -63,14 +58,9 @@ MODULES: tuple[ModuleType, ...] = (
     k01_fetch,
     k02_list_offsets,
     k03_metadata,
-    k09_offset_fetch,
     k10_find_coordinator,
-    k11_join_group,
-    k12_heartbeat,
-    k14_sync_group,
     k18_api_versions,
     k26_end_txn,
-    k68_consumer_group_heartbeat,
 )
 
 # Modules that the first request of their key imports, since most brokers never get one, or a native
@@ -78,7 +68,11 @@ MODULES: tuple[ModuleType, ...] = (
 # module.
 LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     8: ("k08_offset_commit", (0, 10), GroupContext),
+    9: ("k09_offset_fetch", (0, 10), GroupContext),
+    11: ("k11_join_group", (0, 9), GroupContext),
+    12: ("k12_heartbeat", (0, 4), GroupContext),
     13: ("k13_leave_group", (0, 5), GroupContext),
+    14: ("k14_sync_group", (0, 5), GroupContext),
     15: ("k15_describe_groups", (0, 6), GroupContext),
     16: ("k16_list_groups", (0, 5), GroupContext),
     17: ("k17_sasl_handshake", (0, 1), LoginContext),
@@ -120,6 +114,7 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     61: ("k61_describe_producers", (0, 0), PartitionContext),
     65: ("k65_describe_transactions", (0, 0), TransactionContext),
     66: ("k66_list_transactions", (0, 2), TransactionContext),
+    68: ("k68_consumer_group_heartbeat", (0, 1), GroupContext),
     69: ("k69_consumer_group_describe", (0, 1), GroupContext),
     71: ("k71_get_telemetry_subscriptions", (0, 0), MetadataContext),
     72: ("k72_push_telemetry", (0, 0), MetadataContext),

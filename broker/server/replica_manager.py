@@ -153,6 +153,12 @@ class ReplicaManager:
         found = self._table.partition(topic, index)
         return (topic, index) in self._failed or (found is not None and found.offline)
 
+    def is_served(self, topic: str, index: int) -> bool:
+        """Returns whether clients can use a partition that this node leads: its log is open and the
+        partition in the table. A new topic is in the metadata a moment before that."""
+        found = self._table.partition(topic, index)
+        return found is not None and not found.offline and (topic, index) not in self._failed
+
     def offline_count(self) -> int:
         """Returns the number of partitions of this node whose log cannot be used."""
         return len(self._failed) + self._logs.offline_count()

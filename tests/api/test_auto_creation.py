@@ -1,6 +1,7 @@
 """Metadata requests for a topic that does not exist: the first responses, and those after its
 creation."""
 
+import threading
 import time
 
 import pytest
@@ -64,3 +65,28 @@ def test_what_cannot_be_created_is_unknown_and_logged(tmp_path, caplog):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         assert "collides" in caplog.text and a.names() == ["a.b"]
+
+
+def test_a_topic_whose_logs_are_still_being_opened_has_no_leader_yet(tmp_path):
+    """Clients that saw a leader produced at once, and got UNKNOWN_TOPIC_OR_PARTITION."""
+    with admin_on(tmp_path) as a:
+        logs = a.broker.node.loaded.logs
+        opening, may_go_on = threading.Event(), threading.Event()
+        save = logs.save
+
+        def slow():
+            opening.set()
+            assert may_go_on.wait(30)
+            save()
+
+        logs.save = slow
+        ask(a, "t", 9)
+        assert opening.wait(30)
+        while_opened = ask(a, "t", 9)
+        may_go_on.set()
+        del logs.save
+        assert [(row.errorCode, row.leaderId) for row in while_opened.partitions] == [(5, -1)]
+        deadline = time.monotonic() + 10
+        while (row := ask(a, "t", 9)).partitions[0].errorCode:
+            assert time.monotonic() < deadline
+        assert row.partitions[0].leaderId == a.broker.node.node_id

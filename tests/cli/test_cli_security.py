@@ -70,7 +70,7 @@ def test_what_is_wrong_is_one_line_without_the_password(command, secure, tmp_pat
         ("user bob at localhost", {"password": "not-this"}),
         ("CERTIFICATE_VERIFY_FAILED", {"trusted": secure.other}),
         ("/none.pem: [Errno 2] No such file", {"trusted": "/none.pem"}),
-        ("ssl.truststore: /trust.jks is a key store", {"trusted": "/trust.jks"}),
+        ("ssl.truststore.location=/trust.jks: cannot be read", {"trusted": "/trust.jks"}),
     ):
         got = command("topics", "list", **wrong)
         assert got.status == 1 and words in got.err and len(got.err.splitlines()) == 1, got.err

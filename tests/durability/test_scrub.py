@@ -117,7 +117,7 @@ def test_a_topic_deleted_during_a_round_is_passed_over(tmp_path):
         filled(wire, name="a")
         filled(wire, name="b")
         assert b.node.running.scrub.run() > 0
-        b.node.loaded.logs.delete_topic("a")
+        b.node.loaded.logs.delete("a")
         assert scrubbed(b) >= 9 * VALUE.__len__()
         assert b.node.loaded.logs.corrupt_ranges == 0
 

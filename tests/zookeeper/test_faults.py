@@ -86,8 +86,8 @@ def all_kept(broker, writer):
     written = writer.stop()
     assert not writer.refused
     # After a new session the controller elects the node again.
-    state = broker.node.cluster
-    soon(lambda: state().leads(1, state().partition("t", 0)), "it does not lead again")
+    table = broker.node.loaded.table
+    soon(lambda: table.partition("t", 0).leader_id == 1, "it does not lead again")
     assert [row.value for row in broker.records("t")] == written
 
 
