@@ -169,7 +169,7 @@ def test_options_are_checked():
         ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is one of .* not GSSAPI"),
         (
             {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/x/trust.jks"},
-            "/x/trust.jks is a key store of Java's; give a file of PEM",
+            "ssl.truststore.location=/x/trust.jks: cannot be read",
         ),
         (
             {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"},
