@@ -6,7 +6,8 @@ use something else instead of leaving the client out.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from compat.support import Read, Sent
 
@@ -19,8 +20,9 @@ class Client(ABC):
     null_header_values = True
     keeps_empty = True  # distinguishes empty from null when it sends
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, address: str, settings: Mapping[str, Any] | None = None) -> None:
+        """`settings`: of TLS and logins, under the client's own names."""
+        self.address, self.settings = address, dict(settings or {})
 
     @abstractmethod
     def produce(

@@ -99,6 +99,63 @@ This page is made by `python tests/compat/coverage.py`.
 """
 
 
+PROTECTED = """
+## TLS and logins
+
+With each mechanism the client reads what it wrote, over TLS. Each family is refused with a wrong
+password, an expired token, an expired, a strange and no certificate, and does not trust a strange
+broker; each goes on while the broker's certificate is renewed. CI runs one client for each of these
+and `make long` all. Kafka's tools with logins, and the tests of GSSAPI, log in without TLS. A dash
+says that the client does not have it, or that it is not tested here. kcat of Debian 12 cannot log
+in by SCRAM: its librdkafka 2.0 sends its part of the nonce twice, which Kafka 4.3.1 refuses too.
+"""
+FAMILIES = "tests/tls/test_client_families.py::test_a_client_reads_what_it_wrote"
+LOGINS = "tests/security/test_clients_log_in.py::test_java_tools"
+COMMANDS = "tests/security/test_protected_commands.py::test_a_command_over_tls_with_a_login"
+MIRROR = (
+    "tests/security/test_protected_commands.py::"
+    "test_the_mirror_reads_and_writes_over_tls_with_a_login"
+)
+OLD = "tests/security/test_old_clients.py::test_the_old_clients_write_and_read"
+SPARK = "tests/spark/test_protected_broker.py::test_spark_writes_and_reads_over_tls_with_a_login"
+KERBEROS = "tests/security/test_kerberos.py::"
+MECHANISMS = ("client certificates", "PLAIN", "SCRAM", "OAUTHBEARER", "GSSAPI")
+
+
+def protected() -> dict[str, dict[str, str]]:
+    """Client -> mechanism -> its test."""
+
+    def family(*more: str) -> dict[str, str]:
+        return dict.fromkeys((*MECHANISMS[:3], *more), FAMILIES)
+
+    oauth, kerberos = "OAUTHBEARER", "GSSAPI"
+    java = "tests/security/test_oauthbearer.py::test_the_java_client"
+    return {
+        "Java client 2.7.2, 4.3.1, 4.4.0": family(),
+        "Kafka's command line tools": {
+            "client certificates": "tests/tls/test_clients.py::test_java_tools",
+            "PLAIN": LOGINS,
+            "SCRAM": LOGINS,
+            oauth: java,
+            kerberos: f"{KERBEROS}test_the_java_client",
+        },
+        "confluent-kafka (librdkafka)": family(oauth),
+        "kcat (librdkafka)": {
+            "client certificates": FAMILIES,
+            "PLAIN": FAMILIES,
+            kerberos: f"{KERBEROS}test_kcat",
+        },
+        "kafka-python": family(oauth) | {kerberos: f"{KERBEROS}test_kafka_python"},
+        "aiokafka": family(oauth),
+        "kafkajs": family(oauth),
+        "@platformatic/kafka": family(oauth),
+        "our commands and Python client": family() | {"SCRAM": COMMANDS},
+        "`barnabas mirror`": {"SCRAM": MIRROR},
+        "the old producer and consumers": {"SCRAM": OLD},
+        "Spark's readers and writers": {"SCRAM": SPARK},
+    }
+
+
 def lines() -> Iterator[str]:
     yield HEAD
     yield f"| client | version | {' | '.join(AREAS)} |"
@@ -106,12 +163,22 @@ def lines() -> Iterator[str]:
     for client in clients():
         cells = [cell(client, area) for area in AREAS]
         yield f"| {client.title} | {client.version} | {' | '.join(cells)} |"
+    yield PROTECTED
+    yield f"| client | {' | '.join(MECHANISMS)} |"
+    yield "|---" * (1 + len(MECHANISMS)) + "|"
+    for name, tests in protected().items():
+        cells = [linked(tests[kind]) if kind in tests else "–" for kind in MECHANISMS]
+        yield f"| {name} | {' | '.join(cells)} |"
 
 
 def cell(client: Client, area: str) -> str:
     test = client.tests.get(area)
     if test is None:
         return client.not_tested.get(area, "–")
+    return linked(test)
+
+
+def linked(test: str) -> str:
     path, name = test.split("::")
     return f"[{name.removeprefix('test_').replace('_', ' ')}](../{path})"
 

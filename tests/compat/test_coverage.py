@@ -4,7 +4,7 @@ import re
 
 import pytest
 from compat.administrators import ADMINISTRATORS
-from compat.coverage import AREAS, ROOT, clients, page
+from compat.coverage import AREAS, ROOT, clients, page, protected
 from compat.java import driver
 from compat.matrix import CLIENTS, JAVA_VERSIONS, NODE_CLIENTS
 from compat.test_groups import MEMBERS
@@ -19,6 +19,7 @@ PARAMETERS = {
     "admin": set(ADMINISTRATORS),
 }
 CELLS = [(client, area) for client in clients() for area in client.tests]
+PROTECTED = sorted({test for tests in protected().values() for test in tests.values()})
 
 
 def test_the_page_is_the_tables():
@@ -31,6 +32,12 @@ def test_a_test_that_is_named_is_there_and_has_the_client(client, area):
     text = (ROOT / path).read_text()
     assert re.search(rf"^def {name}\(", text, re.MULTILINE), f"{path} has no {name}"
     assert client.parameter is None or client.parameter in PARAMETERS[area]
+
+
+@pytest.mark.parametrize("test", PROTECTED)
+def test_a_test_of_logins_that_is_named_is_there(test):
+    path, name = test.split("::")
+    assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
 
 
 def test_every_client_that_is_tested_has_a_row():

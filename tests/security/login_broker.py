@@ -114,14 +114,14 @@ class Conversation:
         return self.ask(header(3, 1, struct.pack(">i", 0))) is not None
 
 
-def scram_final(mechanism, password, first_bare, server_first, gs2=b"n,,"):
-    """(client's final message, expected signature of the server)."""
+def scram_final(mechanism, password, first_bare, server_first, gs2=b"n,,", nonce=None):
+    """(client's final message, expected signature of the server). `nonce`: not the right one."""
     kind = HASHES[mechanism]
     fields = dict(part.split(b"=", 1) for part in server_first.split(b","))
     salted = hashlib.pbkdf2_hmac(
         kind, password.encode(), base64.b64decode(fields[b"s"]), int(fields[b"i"])
     )
-    final = b"c=" + base64.b64encode(gs2) + b",r=" + fields[b"r"]
+    final = b"c=" + base64.b64encode(gs2) + b",r=" + (nonce or fields[b"r"])
     said = b",".join((first_bare, server_first, final))
     key = hmac.digest(salted, b"Client Key", kind)
     signature = hmac.digest(hashlib.new(kind, key).digest(), said, kind)

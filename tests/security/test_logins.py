@@ -129,6 +129,19 @@ def test_extensions_and_the_own_authorization_id_are_taken(login, first):
         assert c.token(final) == (0, "", expected)
 
 
+@pytest.mark.parametrize("before, cut, after", [(b"abc", 0, b""), (b"", 0, b"x"), (b"", 3, b"")])
+def test_the_nonce_must_be_that_of_the_broker_though_the_proof_is_right(login, before, cut, after):
+    """Kafka 4.3.1 takes no other. librdkafka 2.0 (kcat of Debian 12) sends its own part twice, and
+    can log in by SCRAM at neither."""
+    with login.connect() as c:
+        assert c.handshake("SCRAM-SHA-256") == 0
+        answer = c.token(b"n,,n=bob,r=abc")[2]
+        nonce = before + answer.partition(b",")[0].removeprefix(b"r=")[cut:] + after
+        final, _ = scram_final("SCRAM-SHA-256", PASSWORD, b"n=bob,r=abc", answer, nonce=nonce)
+        assert c.token(final) == (FAILED, INVALID + "SCRAM-SHA-256", b"")
+        assert c.is_closed()
+
+
 def test_the_final_token_must_fit_the_first(login):
     """Another nonce, another channel binding, another mechanism's proof: each by itself fails."""
     for spoil in (

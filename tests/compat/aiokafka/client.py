@@ -1,7 +1,7 @@
 """aiokafka: asyncio, with its own record codec in Cython."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -16,8 +16,8 @@ class AioKafka(Client):
     name = "aiokafka"
     family = "aiokafka"
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, settings: Mapping[str, Any] | None = None) -> None:
+        super().__init__(address, settings)
         self._runner = asyncio.Runner()
         self._consumer = self._run(self._start_consumer())
         self._producers: dict[tuple[str, bool], AIOKafkaProducer] = {}
@@ -33,6 +33,7 @@ class AioKafka(Client):
             auto_offset_reset="none",
             check_crcs=True,
             max_partition_fetch_bytes=12 << 20,
+            **self.settings,
         )
         await consumer.start()
         return consumer
@@ -47,6 +48,7 @@ class AioKafka(Client):
                 linger_ms=100,
                 max_batch_size=12 << 20,
                 max_request_size=12 << 20,
+                **self.settings,
             )
             await producer.start()
             self._producers[codec, idempotent] = producer

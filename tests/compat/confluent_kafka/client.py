@@ -1,7 +1,7 @@
 """confluent-kafka: librdkafka, as most languages use it."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compat.client import Client
@@ -22,8 +22,8 @@ class Confluent(Client):
     name = "confluent_kafka"
     family = "librdkafka"
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, settings: Mapping[str, Any] | None = None) -> None:
+        super().__init__(address, settings)
         self._producers: dict[tuple[str, bool], Producer] = {}
         # The class needs a group name; the client never commits to it.
         self._consumer = Consumer(
@@ -36,6 +36,7 @@ class Confluent(Client):
                 "fetch.message.max.bytes": 12 << 20,
                 "fetch.max.bytes": 24 << 20,
                 "receive.message.max.bytes": 32 << 20,
+                **self.settings,
             }
         )
 
@@ -51,6 +52,7 @@ class Confluent(Client):
                     "linger.ms": CALL_TIMEOUT_S * 500,
                     "message.max.bytes": 12 << 20,
                     "message.timeout.ms": CALL_TIMEOUT_S * 1000,
+                    **self.settings,
                 }
             )
         return self._producers[codec, idempotent]

@@ -53,12 +53,17 @@ public class Driver {
     static final ObjectMapper JSON = new ObjectMapper();
 
     final String address;
+    final Map<String, Object> protection = new HashMap<>(); // NAME=VALUE of the command line
     final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
     final KafkaConsumer<byte[], byte[]> consumer;
     KafkaConsumer<byte[], byte[]> member;
 
-    Driver(String address) {
-        this.address = address;
+    Driver(String[] arguments) {
+        address = arguments[0];
+        for (int i = 1; i < arguments.length; i++) {
+            int at = arguments[i].indexOf('=');
+            protection.put(arguments[i].substring(0, at), arguments[i].substring(at + 1));
+        }
         Map<String, Object> settings = readerSettings();
         settings.put("auto.offset.reset", "none");
         settings.put("check.crcs", true);
@@ -73,12 +78,13 @@ public class Driver {
         settings.put("key.deserializer", ByteArrayDeserializer.class);
         settings.put("value.deserializer", ByteArrayDeserializer.class);
         settings.put("enable.auto.commit", false);
+        settings.putAll(protection);
         return settings;
     }
 
     public static void main(String[] arguments) throws Exception {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        Driver driver = new Driver(arguments[0]);
+        Driver driver = new Driver(arguments);
         BufferedReader orders =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         String line;
@@ -141,6 +147,7 @@ public class Driver {
             settings.put("batch.size", 65536);
             settings.put("max.request.size", BYTES_MAX);
             settings.put("delivery.timeout.ms", 30_500);
+            settings.putAll(protection);
             return new KafkaProducer<>(settings);
         });
     }

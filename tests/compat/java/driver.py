@@ -5,7 +5,7 @@ import hashlib
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +38,14 @@ class JavaClient(Client):
     family = "java"
     version: str
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, settings: Mapping[str, Any] | None = None) -> None:
+        super().__init__(address, settings)
         classes = compiled(self.version)
         log = classes / "driver.log"
         *start, libs = rival.java(self.version, log, heap=("-Xmx768M",))
         # A fast start matters more than speed: each driver works for seconds only.
-        command = [*start, f"{classes}:{libs}", "Driver", address]
+        more = [f"{name}={value}" for name, value in self.settings.items()]
+        command = [*start, f"{classes}:{libs}", "Driver", address, *more]
         command[1:1] = ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]
         self._errors = open(classes / "driver.err", "w")
         self._process = subprocess.Popen(

@@ -1,7 +1,8 @@
 """kafka-python: the whole protocol in plain Python."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from compat.client import Client
 from compat.support import CALL_TIMEOUT_S, Read, Sent
@@ -15,8 +16,8 @@ class KafkaPython(Client):
     family = "kafka_python"
     null_header_values = False  # its send() refuses them
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, settings: Mapping[str, Any] | None = None) -> None:
+        super().__init__(address, settings)
         self._producers: dict[tuple[str, bool], KafkaProducer] = {}
         self._consumer = KafkaConsumer(
             bootstrap_servers=address,
@@ -25,6 +26,7 @@ class KafkaPython(Client):
             auto_offset_reset="none",
             check_crcs=True,
             max_partition_fetch_bytes=12 << 20,
+            **self.settings,
         )
 
     def _producer(self, codec: str, idempotent: bool) -> KafkaProducer:
@@ -37,6 +39,7 @@ class KafkaPython(Client):
                 linger_ms=100,
                 batch_size=65536,
                 max_request_size=12 << 20,
+                **self.settings,
             )
         return self._producers[codec, idempotent]
 

@@ -22,8 +22,9 @@ class Kcat(Client):
 
     def run(self, *arguments: str, given: bytes = b"") -> bytes:
         """Returns kcat's output. Raises AssertionError with its error output."""
+        settings = [word for item in self.settings.items() for word in ("-X", "=".join(item))]
         done = subprocess.run(
-            ["kcat", "-b", self.address, "-q", *arguments],
+            ["kcat", "-b", self.address, "-q", *settings, *arguments],
             input=given,
             capture_output=True,
             timeout=CALL_TIMEOUT_S,

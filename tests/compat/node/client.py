@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,11 @@ class NodeClient:
 
     name: str
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, settings: Mapping[str, Any] | None = None) -> None:
+        """`settings`: more of those that the client is made with, for TLS and logins."""
+        more = json.dumps(dict(settings or {}))
         self._process = subprocess.Popen(
-            ["node", HERE / "driver.mjs", self.name, modules(), address],
+            ["node", HERE / "driver.mjs", self.name, modules(), address, more],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,6 +1,8 @@
 // A Kafka client for Node without a user: takes orders as JSON lines on stdin, answers each with one.
 //
-//   node driver.mjs CLIENT FOLDER ADDRESS      CLIENT: kafkajs or platformatic; FOLDER: its modules
+//   node driver.mjs CLIENT FOLDER ADDRESS [SETTINGS]
+//
+// CLIENT: kafkajs or platformatic; FOLDER: its modules; SETTINGS: more of the client's own, as JSON
 //
 //   {"do":"produce","topic":T,"partition":P,"values":[TEXT...]}    -> {}
 //   {"do":"join","group":G,"topic":T}       a member that reads from what is committed on -> {}
@@ -22,11 +24,11 @@ import { pathToFileURL } from 'node:url'
 const ORDERS = new Set([
   'produce', 'join', 'poll', 'owned', 'commit', 'transact', 'committed', 'administrate'
 ])
-const [name, folder, address] = process.argv.slice(2)
+const [name, folder, address, more] = process.argv.slice(2)
 const modules = createRequire(`${folder}/`)
 const load = module => import(pathToFileURL(modules.resolve(module)))
 const { Client } = await import(`./${name}.mjs`)
-const client = await Client.make(load, address)
+const client = await Client.make(load, address, JSON.parse(more ?? '{}'))
 
 async function obey (order) {
   if (!ORDERS.has(order.do)) {

@@ -7,10 +7,16 @@ const TOPIC_RESOURCE = 2
 const QUICK = { sessionTimeout: 6000, heartbeatInterval: 300, maxWaitTimeInMs: 100 }
 
 export class Client {
-  static async make (load, address) {
+  // A token comes by a function of the client.
+  static async make (load, address, more) {
     const { default: kafkajs } = await load('kafkajs')
     const { Kafka, logLevel } = kafkajs
-    const kafka = new Kafka({ clientId: 'compat', brokers: [address], logLevel: logLevel.NOTHING })
+    const token = more.sasl?.token
+    if (token) {
+      more.sasl = { mechanism: 'oauthbearer', oauthBearerProvider: async () => ({ value: token }) }
+    }
+    const base = { clientId: 'compat', brokers: [address], logLevel: logLevel.NOTHING }
+    const kafka = new Kafka({ ...base, ...more })
     return new Client(kafka)
   }
 

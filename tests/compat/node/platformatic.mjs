@@ -6,13 +6,14 @@ const TOPIC_RESOURCE = 2
 const QUICK = { sessionTimeout: 6000, rebalanceTimeout: 20_000, heartbeatInterval: 300, maxWaitTime: 100 }
 
 export class Client {
-  static async make (load, address) {
-    return new Client(await load('@platformatic/kafka'), address)
+  static async make (load, address, more) {
+    return new Client(await load('@platformatic/kafka'), address, more)
   }
 
-  constructor (kafka, address) {
+  constructor (kafka, address, more) {
     this.kafka = kafka
-    this.base = { clientId: 'compat', bootstrapBrokers: [address], retries: 200, retryDelay: 100 }
+    const often = { retries: 200, retryDelay: 100 }
+    this.base = { clientId: 'compat', bootstrapBrokers: [address], ...often, ...more }
     this.transactional = new Map()
     this.came = new Waiting()
     this.last = new Map() // of each partition, the message that came last

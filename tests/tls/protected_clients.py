@@ -1,0 +1,236 @@
+"""How each client of tests/compat is given a certificate, a password or a token."""
+
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from compat.matrix import client_class
+from compat.support import Sent
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+from security.json_tokens import signed
+from security.login_broker import PASSWORD, PLAIN_MODULE, SCRAM_MODULE
+from tls.authority import Authority, Issued
+from tls.tls_broker import AUTHORITY, CLIENTS
+
+from barnabas.client import Cluster, Producer, Reader
+from barnabas.client.security_settings import parse_security
+
+ALICE = CLIENTS.issue("CN=alice,O=Example", ())
+REFUSED_S = 4  # for how long a client tries that will be refused
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What a client shows, and whom it trusts. `mechanism`: of SASL; None is TLS alone."""
+
+    mechanism: str | None = None
+    user: str = "alice"
+    password: str = PASSWORD
+    token: Callable[[], str] = signed
+    own: Issued | None = None
+    trusted: Authority = AUTHORITY
+
+    @property
+    def protocol(self) -> str:
+        return "SSL" if self.mechanism is None else "SASL_SSL"
+
+    @property
+    def is_token(self) -> bool:
+        return self.mechanism == "OAUTHBEARER"
+
+    def but(self, **changed: Any) -> "Protection":
+        return replace(self, **changed)
+
+    def pem(self, folder: Path) -> tuple[str, str]:
+        """Files of the certificates to trust, and of the client's own key and chain ("": none)."""
+        trusted = folder / f"ca-{self.trusted.own.certificate.serial_number}.pem"
+        trusted.write_text(self.trusted.pem)
+        if self.own is None:
+            return str(trusted), ""
+        own = self.own.write(folder / f"own-{self.own.certificate.serial_number}.pem")
+        return str(trusted), str(own)
+
+
+PROTECTIONS = {
+    "mtls": Protection(own=ALICE),
+    "plain": Protection("PLAIN"),
+    "scram-256": Protection("SCRAM-SHA-256"),
+    "scram-512": Protection("SCRAM-SHA-512"),
+    "oauth": Protection("OAUTHBEARER"),
+}
+
+
+def librdkafka(how: Protection, folder: Path) -> dict[str, Any]:
+    trusted, own = how.pem(folder)
+    made: dict[str, Any] = {"security.protocol": how.protocol, "ssl.ca.location": trusted}
+    if own:
+        made |= {"ssl.certificate.location": own, "ssl.key.location": own}
+    if how.mechanism:
+        made["sasl.mechanisms"] = how.mechanism
+    if how.is_token:
+        made["oauth_cb"] = lambda _: (how.token(), time.time() + 3600)
+    elif how.mechanism:
+        made |= {"sasl.username": how.user, "sasl.password": how.password}
+    return made
+
+
+def kafka_python(how: Protection, folder: Path) -> dict[str, Any]:
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Tokens(AbstractTokenProvider):
+        def token(self) -> str:
+            return how.token()
+
+    trusted, own = how.pem(folder)
+    made: dict[str, Any] = {"security_protocol": how.protocol, "ssl_cafile": trusted}
+    made["bootstrap_timeout_ms"] = REFUSED_S * 1000
+    if own:
+        made["ssl_certfile"] = own
+    if how.is_token:
+        made["sasl_oauth_token_provider"] = Tokens()
+    return made | _of_python(how)
+
+
+def aiokafka(how: Protection, folder: Path) -> dict[str, Any]:
+    from aiokafka.abc import AbstractTokenProvider
+
+    class Tokens(AbstractTokenProvider):
+        async def token(self) -> str:
+            return how.token()
+
+    trusted, own = how.pem(folder)
+    context = ssl.create_default_context(cafile=trusted)
+    if own:
+        context.load_cert_chain(own)
+    made: dict[str, Any] = {"security_protocol": how.protocol, "ssl_context": context}
+    if how.is_token:
+        made["sasl_oauth_token_provider"] = Tokens()
+    return made | _of_python(how)
+
+
+def _of_python(how: Protection) -> dict[str, Any]:
+    made: dict[str, Any] = {"sasl_mechanism": how.mechanism} if how.mechanism else {}
+    if how.mechanism and not how.is_token:
+        made |= {"sasl_plain_username": how.user, "sasl_plain_password": how.password}
+    return made
+
+
+def pkcs12_store(own: Issued, folder: Path) -> Path:
+    path = folder / f"own-{own.certificate.serial_number}.p12"
+    encryption = BestAvailableEncryption(b"sesame")
+    path.write_bytes(
+        serialize_key_and_certificates(b"own", own.key, own.certificate, None, encryption)
+    )
+    return path
+
+
+def java(how: Protection, folder: Path) -> dict[str, Any]:
+    """The settings of Java's client; our own takes them, too. The client's key is in PKCS12: that
+    of 2.7 takes no PEM key without a password."""
+    trusted, _ = how.pem(folder)
+    made: dict[str, Any] = {
+        "security.protocol": how.protocol,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": trusted,
+    }
+    if how.own:
+        made |= {"ssl.keystore.type": "PKCS12", "ssl.keystore.password": "sesame"}
+        made["ssl.keystore.location"] = str(pkcs12_store(how.own, folder))
+    if how.mechanism:
+        module = PLAIN_MODULE if how.mechanism == "PLAIN" else SCRAM_MODULE
+        login = f'{module} required username="{how.user}" password="{how.password}";'
+        made |= {"sasl.mechanism": how.mechanism, "sasl.jaas.config": login}
+    return made
+
+
+def node(how: Protection, _folder: Path) -> dict[str, Any]:
+    """Of kafkajs; platformatic has other names for two of them."""
+    tls: dict[str, Any] = {"ca": [how.trusted.pem]}
+    if how.own:
+        tls |= {"cert": how.own.chain_pem, "key": how.own.key_pem()}
+    made: dict[str, Any] = {"ssl": tls, "retry": {"retries": 2}, "connectionTimeout": 4000}
+    if how.is_token:
+        made["sasl"] = {"token": how.token()}
+    elif how.mechanism:
+        login = {"username": how.user, "password": how.password}
+        made["sasl"] = {"mechanism": how.mechanism.lower()} | login
+    return made
+
+
+def platformatic(how: Protection, folder: Path) -> dict[str, Any]:
+    made: dict[str, Any] = {"tls": node(how, folder)["ssl"], "retries": 2}
+    if how.is_token:
+        made["sasl"] = {"mechanism": how.mechanism, "token": how.token()}
+    elif how.mechanism:
+        made["sasl"] = {"mechanism": how.mechanism, "username": how.user, "password": how.password}
+    return made
+
+
+class Ours:
+    """barnabas' own client, with the interface of tests/compat/client.py."""
+
+    def __init__(self, address: str, settings: Mapping[str, Any]) -> None:
+        self._cluster = Cluster(address, security=parse_security(settings), timeout_s=REFUSED_S)
+
+    def write(self, topic: str, values: list[str]) -> None:
+        with Producer(self._cluster, topic) as producer:
+            for value in values:
+                producer.send(value.encode())
+
+    def values(self, topic: str, count: int) -> list[str]:
+        reader = Reader(self._cluster, topic, offsets={0: 0}, to_end=True)
+        return [row.value.decode() for _, row in reader][:count]
+
+    def close(self) -> None:
+        self._cluster.close()
+
+
+# The name in tests/compat -> its settings, and the mechanisms that it has of PROTECTIONS.
+USERS = ("mtls", "plain", "scram-256", "scram-512")
+FAMILIES: dict[str, tuple[Callable[[Protection, Path], dict[str, Any]], tuple[str, ...]]] = {
+    "confluent_kafka": (librdkafka, (*USERS, "oauth")),
+    # Its librdkafka 2.0 sends its part of the nonce twice, which Kafka 4.3.1 refuses, and we do.
+    "kcat": (librdkafka, ("mtls", "plain")),
+    "kafka_python": (kafka_python, (*USERS, "oauth")),
+    "aiokafka": (aiokafka, (*USERS, "oauth")),
+    "kafkajs": (node, (*USERS, "oauth")),
+    "platformatic": (platformatic, (*USERS, "oauth")),
+    "java_27": (java, USERS),
+    "java_43": (java, USERS),
+    "java_44": (java, USERS),
+    "ours": (java, USERS),
+}
+
+
+class Writer:
+    """A client of any family that writes and reads partition 0 of a topic."""
+
+    def __init__(self, name: str, address: str, how: Protection, folder: Path) -> None:
+        settings = FAMILIES[name][0](how, folder)
+        self._is_node = name in ("kafkajs", "platformatic")
+        self._client: Any = (
+            Ours(address, settings) if name == "ours" else client_class(name)(address, settings)
+        )
+
+    def write(self, topic: str, values: list[str]) -> None:
+        if isinstance(self._client, Ours):
+            self._client.write(topic, values)
+        elif self._is_node:
+            self._client.ask(do="produce", topic=topic, partition=0, values=values)
+        else:
+            offsets = self._client.produce(topic, 0, [Sent(v.encode()) for v in values])
+            assert offsets is None or -1 not in offsets, "a record was refused"
+
+    def values(self, topic: str, count: int) -> list[str]:
+        if isinstance(self._client, Ours):
+            return self._client.values(topic, count)
+        if self._is_node:
+            return list(self._client.committed(topic, count))
+        return [row.value.decode() for row in self._client.read(topic, 0, 0, count)]
+
+    def close(self) -> None:
+        self._client.close()

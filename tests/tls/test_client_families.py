@@ -1,0 +1,165 @@
+"""Every client of tests/compat over TLS, with each mechanism that it has: what it wrote it reads
+again. And what each family is refused for, and that it goes on while certificates are renewed.
+
+The short form has each mechanism and each refusal with one client of each family or less."""
+
+import importlib
+import time
+from dataclasses import dataclass
+
+import pytest
+from compat.matrix import CLIENTS as IN_MODULES
+from compat.matrix import cannot_run_client
+from compat.support import Wire, create_topic
+from long_form import pick
+from security.json_tokens import oauth_settings, signed
+from security.login_broker import MECHANISMS, NUMBERS, SETTINGS
+from security.users import alter, upsertion
+from tls.authority import Authority
+from tls.protected_clients import FAMILIES, PROTECTIONS, REFUSED_S, Writer
+from tls.test_reload import NAME, certificate_of, eventually, text_of
+from tls.tls_broker import AUTHORITY, CLIENTS, pem_settings, replace_file, trust_settings
+
+from barnabas import Broker
+from barnabas.client import Cluster, Reader
+
+pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=60)]
+
+STRANGERS = Authority("CN=nobody knows me")
+HOUR = 3600
+MTLS, PLAIN = PROTECTIONS["mtls"], PROTECTIONS["plain"]
+VALUES = ["first", "x" * 300_000, "last"]  # more than one record of TLS
+REFUSALS = {
+    "a wrong password": PLAIN.but(password="bad"),
+    "a wrong password of SCRAM": PROTECTIONS["scram-512"].but(password="bad"),
+    "an expired token": PROTECTIONS["oauth"].but(
+        token=lambda: signed(iat=int(time.time()) - 2 * HOUR, exp=int(time.time()) - HOUR)
+    ),
+    "an expired certificate": MTLS.but(own=CLIENTS.issue("CN=alice", (), days=(-9, -1))),
+    "a certificate of a stranger": MTLS.but(own=STRANGERS.issue("CN=alice", ())),
+    "no certificate": MTLS.but(own=None),
+    "a broker that the client does not trust": PLAIN.but(trusted=STRANGERS),
+}
+
+
+def has(name, how):
+    kinds = FAMILIES[name][1]
+    return any(how.mechanism == PROTECTIONS[kind].mechanism for kind in kinds)
+
+
+ALL = [(name, kind) for name, (_, kinds) in FAMILIES.items() for kind in kinds]
+SHORT = [
+    ("confluent_kafka", "oauth"), ("kcat", "plain"), ("kafka_python", "oauth"),
+    ("aiokafka", "scram-512"), ("kafkajs", "scram-256"), ("platformatic", "mtls"),
+    ("kafkajs", "oauth"), ("java_27", "mtls"), ("java_44", "scram-512"), ("ours", "scram-256"),
+    ("ours", "mtls"),
+]  # fmt: skip
+ALL_REFUSED = [(n, why) for n in FAMILIES for why, how in REFUSALS.items() if has(n, how)]
+SHORT_REFUSED = [
+    ("confluent_kafka", "a wrong password of SCRAM"), ("kcat", "no certificate"),
+    ("kafka_python", "an expired certificate"), ("aiokafka", "an expired token"),
+    ("kafkajs", "a wrong password"), ("platformatic", "a certificate of a stranger"),
+    ("java_44", "a broker that the client does not trust"), ("ours", "a wrong password"),
+]  # fmt: skip
+SHORT_RELOADED = ["confluent_kafka", "aiokafka", "kafkajs", "ours"]
+
+
+@dataclass
+class Served:
+    broker: Broker
+    folder: object
+
+    def address(self, name):
+        ports = {row.name: row.port for row in self.broker.node.listeners}
+        return f"localhost:{ports[name]}"
+
+    @property
+    def plain(self):
+        return self.address("PLAINTEXT").replace("localhost", "127.0.0.1")
+
+    def client(self, name, how):
+        listener = "MUTUAL" if how.mechanism is None else "SAFE"
+        return Writer(name, self.address(listener), how, self.folder)
+
+    @property
+    def port(self):
+        return int(self.address("SAFE").rpartition(":")[2])
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("families")
+    settings = SETTINGS | oauth_settings(folder) | pem_settings(folder) | trust_settings(folder)
+    settings |= {
+        "listeners": "SAFE://127.0.0.1:0,MUTUAL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "advertised.listeners": "SAFE://localhost:0,MUTUAL://localhost:0,PLAINTEXT://127.0.0.1:0",
+        "listener.security.protocol.map": "SAFE:SASL_SSL,MUTUAL:SSL,PLAINTEXT:PLAINTEXT",
+        "listener.name.mutual.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": f"{MECHANISMS},OAUTHBEARER",
+        "log.dirs": str(folder / "data"),
+    }
+    with Broker(settings) as broker:
+        made = Served(broker, folder)
+        with Wire(made.plain) as wire:
+            for mechanism in NUMBERS.values():
+                alice = upsertion("alice", PLAIN.password, mechanism)
+                assert alter(wire, upsertions=[alice]) == {"alice": (0, None)}
+        yield made
+
+
+@pytest.fixture
+def topic(served, request):
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    create_topic(served.plain, name)
+    return name
+
+
+def skip_without(name):
+    reason = None if name == "ours" else cannot_run_client(name)
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.mark.parametrize(("name", "kind"), pick(short=SHORT, long=ALL))
+def test_a_client_reads_what_it_wrote(served, topic, name, kind):
+    skip_without(name)
+    client = served.client(name, PROTECTIONS[kind])
+    try:
+        client.write(topic, VALUES)
+        assert client.values(topic, len(VALUES)) == VALUES
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize(("name", "why"), pick(short=SHORT_REFUSED, long=ALL_REFUSED))
+def test_a_client_is_refused_and_nothing_is_written(served, topic, monkeypatch, name, why):
+    skip_without(name)
+    if name in IN_MODULES:
+        module = importlib.import_module(IN_MODULES[name].partition(":")[0])
+        monkeypatch.setattr(module, "CALL_TIMEOUT_S", REFUSED_S, raising=False)
+    assert FAMILIES[name][0](REFUSALS[why], served.folder)  # a mistake in them is no refusal
+    client = None
+    try:
+        with pytest.raises(Exception):  # noqa: B017 - each client has its own
+            client = served.client(name, REFUSALS[why])
+            client.write(topic, VALUES)
+    finally:
+        if client is not None:
+            client.close()
+    with Cluster(served.plain) as cluster:
+        assert list(Reader(cluster, topic, offsets={0: 0}, to_end=True)) == []
+
+
+@pytest.mark.parametrize("name", pick(short=SHORT_RELOADED, long=list(FAMILIES)))
+def test_a_client_goes_on_while_the_certificate_is_renewed(served, topic, name):
+    skip_without(name)
+    client = served.client(name, PLAIN)
+    try:
+        client.write(topic, ["before"])
+        renewed = AUTHORITY.issue(NAME, kind="rsa")
+        replace_file(served.folder / "broker.pem", text_of(renewed))
+        eventually(lambda: certificate_of(served) == renewed.certificate_der)
+        client.write(topic, ["after"])
+        assert client.values(topic, 2) == ["before", "after"]
+    finally:
+        client.close()
