@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 from barnabas.api import (
     k00_produce,
     k01_fetch,
-    k02_list_offsets,
     k03_metadata,
     k10_find_coordinator,
     k18_api_versions,
@@ -56,7 +55,6 @@ from barnabas.wire.api_keys import api_key
 MODULES: tuple[ModuleType, ...] = (
     k00_produce,
     k01_fetch,
-    k02_list_offsets,
     k03_metadata,
     k10_find_coordinator,
     k18_api_versions,
@@ -67,6 +65,7 @@ MODULES: tuple[ModuleType, ...] = (
 # handler answers nearly all of them: file, versions and context; the last two repeat those of the
 # module.
 LATE: dict[int, tuple[str, tuple[int, int], type]] = {
+    2: ("k02_list_offsets", (0, 11), PartitionContext),
     8: ("k08_offset_commit", (0, 10), GroupContext),
     9: ("k09_offset_fetch", (0, 10), GroupContext),
     11: ("k11_join_group", (0, 9), GroupContext),
