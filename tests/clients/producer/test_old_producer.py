@@ -270,7 +270,8 @@ def test_after_the_close(session_broker, topic):
 
 def test_a_broker_that_comes_back(tmp_path):
     """Retries have no limit here: in some runs a connection to the broker got no answer for 10 s
-    after its restart, for a reason that is not known, and the default of 3 retries lost messages."""
+    after its restart, for a reason that is not known; the default of 3 retries lost messages then.
+    """
     from barnabas import Broker
 
     with Broker({"log.dirs": str(tmp_path)}) as broker:
