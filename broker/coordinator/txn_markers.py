@@ -21,7 +21,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.cext.log.log_handle import BUMPING_MARKER, TRUSTED, LogError
 from barnabas.cext.partition.partitions import PartitionHandle
@@ -37,9 +37,6 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.wire.batches import encode_batch
-
-if TYPE_CHECKING:
-    from barnabas.coordinator.remote_markers import RemoteMarkers
 
 log = logging.getLogger("barnabas.transactions")
 
@@ -78,6 +75,18 @@ class MarkerOrder(NamedTuple):
 
 
 Codes = Mapping[TopicPartition, int]
+
+
+class RemoteMarkers(Protocol):
+    """What sends markers to other brokers (remote_markers.py)."""
+
+    def send(
+        self,
+        order: MarkerOrder,
+        rows: frozenset[TopicPartition],
+        answered: Callable[[Codes], object],
+    ) -> frozenset[TopicPartition]: ...
+    def stop(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
