@@ -19,15 +19,8 @@ from barnabas.errors import (
 )
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Partition
-from barnabas.metadata.state_changes import shares_with_notes
-from barnabas.metadata.tree import (
-    BadVersion,
-    CheckVersion,
-    MetadataTree,
-    MultiFailed,
-    NoNode,
-    SetData,
-)
+from barnabas.metadata.state_changes import written_by_controller
+from barnabas.metadata.tree import CheckVersion, MetadataTree, SetData
 from barnabas.metadata.znodes import PartitionState
 
 ANY_EPOCH = -1
@@ -78,14 +71,8 @@ class IsrRequests:
             return
         path = znodes.partition_state_path(name, index)
         operation = SetData(path, after.encode(), partition.state_version)
-        [part] = shares_with_notes([operation], self._tree, check)
-        try:
-            self._tree.multi(part)
-        except MultiFailed as failed:
-            theirs = failed.index >= len(check)
-            if theirs and isinstance(failed.error, BadVersion | NoNode):
-                raise InvalidUpdateVersion() from failed
-            raise failed.error from failed
+        if not written_by_controller([operation], self._tree, check):
+            raise InvalidUpdateVersion()
 
 
 def _altered(

@@ -24,13 +24,11 @@ from barnabas.errors import (
 )
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
-from barnabas.metadata.state_changes import shares_with_notes
+from barnabas.metadata.state_changes import written_by_controller
 from barnabas.metadata.tree import (
     BadVersion,
     CheckVersion,
     MetadataTree,
-    MultiFailed,
-    NoNode,
     Operation,
     SetData,
 )
@@ -77,7 +75,7 @@ class Reassignments:
                 topic.name for topic in self._reader.state.topics.values() if _moves(topic)
             ]:
                 while operations := _ends(self._reader.state, name):
-                    written = self._written(check, name, operations)
+                    written = written_by_controller(operations, self._tree, check)
                     self._reader.refresh_topics([name])
                     if not written:
                         break
@@ -103,25 +101,11 @@ class Reassignments:
                 return outcomes
             path = znodes.topic_path(name)
             operation = SetData(path, assignment.encode(), topic.assignment_version)
-            written = self._written(check, name, [operation])
+            written = written_by_controller([operation], self._tree, check)
             self._reader.refresh_topics([name])
             if written:
                 return outcomes
         raise BadVersion(f"{name} changed {ATTEMPTS_MAX} times meanwhile")
-
-    def _written(
-        self, check: Sequence[CheckVersion], name: str, operations: Sequence[Operation]
-    ) -> bool:
-        """Writes one multi; False if another writer has changed the topic meanwhile."""
-        [part] = shares_with_notes(operations, self._tree, check)
-        try:
-            self._tree.multi(part)
-        except MultiFailed as failed:
-            theirs = failed.index >= len(check)
-            if not (theirs and isinstance(failed.error, BadVersion | NoNode)):
-                raise failed.error from failed
-            return False
-        return True
 
 
 def _moves(topic: Topic) -> bool:

@@ -13,8 +13,11 @@ from dataclasses import replace
 
 from barnabas.metadata import znodes
 from barnabas.metadata.tree import (
+    BadVersion,
     CreateNode,
     MetadataTree,
+    MultiFailed,
+    NoNode,
     Operation,
     SetData,
     shares,
@@ -35,6 +38,23 @@ def shares_with_notes(
         )
     for part in shares(operations, limits, each):
         yield [*part, *_note(part)] if tree.is_shared else part
+
+
+def written_by_controller(
+    operations: Sequence[Operation], tree: MetadataTree, check: Sequence[Operation]
+) -> bool:
+    """Writes the operations in one multi, with `check` (of the controller's seat) and a note.
+    Returns False, and writes nothing, if another writer has changed or deleted one of their nodes
+    meanwhile. Raises BadVersion when `check` fails, and MetadataError."""
+    [part] = shares_with_notes(operations, tree, check)
+    try:
+        tree.multi(part)
+    except MultiFailed as failed:
+        is_theirs = failed.index >= len(check) and isinstance(failed.error, BadVersion | NoNode)
+        if not is_theirs:
+            raise failed.error from failed
+        return False
+    return True
 
 
 def _note(part: Sequence[Operation]) -> list[Operation]:
