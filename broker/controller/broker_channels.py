@@ -18,6 +18,7 @@ from barnabas.client.failures import ClientError
 from barnabas.controller.told import Told, next_requests
 from barnabas.errors import error_of
 from barnabas.metadata.cluster_state import ClusterState
+from barnabas.server.inter_broker import Reconnecting
 
 log = logging.getLogger("barnabas.controller")
 
@@ -62,12 +63,10 @@ class _Channel:
     def __init__(self, told: Told, controller_id: int, connect: Connect) -> None:
         self.told = told
         self._controller_id = controller_id
-        self._connect = connect
+        self._connection = Reconnecting(told.broker_id, connect, log)
         self._state: ClusterState | None = None
-        self._connection: Connection | None = None
         self._wake = threading.Event()
         self._is_stopped = False
-        self._said = ""
         name = f"controller-to-{told.broker_id}"
         self._thread = NamedThread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -80,9 +79,7 @@ class _Channel:
         """Ends the channel soon; does not wait."""
         self._is_stopped = True
         self._wake.set()
-        connection = self._connection
-        if connection is not None:
-            connection.interrupt()
+        self._connection.interrupt()
 
     def join(self) -> None:
         self._thread.join(STOP_S)
@@ -96,14 +93,11 @@ class _Channel:
             if self._is_stopped:
                 break
             again = state is not None and not self._sent(state)
-        if self._connection is not None:
-            self._connection.close()
+        self._connection.close()
 
     def _sent(self, state: ClusterState) -> bool:
         """Returns whether the broker has acknowledged all of `state`."""
         try:
-            if self._connection is None:
-                self._connection = self._connect(self.told.broker_id)
             for row in next_requests(self.told, state, self._controller_id):
                 answer = self._connection.call(row.key, row.body, high=row.version_max)
                 if answer.errorCode:
@@ -113,16 +107,9 @@ class _Channel:
                 row.acknowledge()
                 if self._state is not state or self._is_stopped:
                     return False  # the newer state has all of this one
-        except ClientError as error:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-            if not self._is_stopped and str(error) != self._said:
-                log.warning("cannot reach broker %d yet: %s", self.told.broker_id, error)
-            self._said = str(error)
-            return False
+        except ClientError:
+            return False  # the connection has logged it
         except Exception:
             log.exception("a request to broker %d failed", self.told.broker_id)
             return False
-        self._said = ""
         return True

@@ -1,6 +1,6 @@
 """Transaction markers for partitions that other brokers lead: WriteTxnMarkers requests.
 
-There is a thread for each such broker, while it has markers to send. It takes all markers that have
+There is a thread for each such broker, from its first marker on. It takes all markers that have
 come since its last request and sends them in one; so many transactions share a request. A row is
 under way once: its codes come back, or the codes of a failed connection, and the writer of markers
 (txn_markers.py) sends it again, perhaps to another leader.
@@ -22,6 +22,7 @@ from barnabas.client.connection import Connection
 from barnabas.client.failures import ClientError
 from barnabas.errors import RequestTimedOut, UnknownServerError
 from barnabas.metadata.cluster_state import ClusterState
+from barnabas.server.inter_broker import Reconnecting
 from barnabas.wire import Struct, request
 
 if TYPE_CHECKING:
@@ -100,13 +101,10 @@ class RemoteMarkers:
 
 class _Channel:
     def __init__(self, broker_id: int, connect: Callable[[int], Connection]) -> None:
-        self._broker_id = broker_id
-        self._connect = connect
+        self._connection = Reconnecting(broker_id, connect, log)
         self._waiting: list[_Sent] = []
         self._changed = threading.Condition()
         self._is_stopped = False
-        self._connection: Connection | None = None
-        self._said = ""
         self._thread = NamedThread(target=self._run, name=f"markers-to-{broker_id}", daemon=True)
         self._thread.start()
 
@@ -119,9 +117,7 @@ class _Channel:
         with self._changed:
             self._is_stopped = True
             self._changed.notify()
-        connection = self._connection
-        if connection is not None:
-            connection.interrupt()
+        self._connection.interrupt()
 
     def join(self) -> None:
         self._thread.join(STOP_S)
@@ -134,8 +130,7 @@ class _Channel:
                     row.answered(codes[number])
                 except Exception:  # one transaction's trouble must not hold up the others
                     log.exception("markers of producer %d", row.order.producer_id)
-        if self._connection is not None:
-            self._connection.close()
+        self._connection.close()
 
     def _taken(self) -> list[_Sent] | None:
         """Waits for markers, and takes those of one request; None after the stop."""
@@ -150,20 +145,11 @@ class _Channel:
     def _codes_of(self, rows: list[_Sent]) -> list[Codes]:
         """Sends one request. Returns the codes of each marker's rows."""
         try:
-            if self._connection is None:
-                self._connection = self._connect(self._broker_id)
             answer = self._connection.call(WRITE_TXN_MARKERS, _body(rows))
-        except ClientError as error:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-            if str(error) != self._said:
-                log.warning("cannot send markers to broker %d: %s", self._broker_id, error)
-            self._said = str(error)
+        except ClientError:  # the connection has logged it
             with self._changed:
                 self._changed.wait_for(lambda: self._is_stopped, AGAIN_S)
             return [dict.fromkeys(row.rows, RequestTimedOut.code) for row in rows]
-        self._said = ""
         found: dict[tuple[int, TopicPartition], int] = {
             (marker.producerId, (topic.name, row.partitionIndex)): row.errorCode
             for marker in answer.markers

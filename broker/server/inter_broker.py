@@ -7,14 +7,16 @@ JAAS line, as in Kafka.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 from barnabas.client.connection import Connection
-from barnabas.client.failures import CannotConnect
+from barnabas.client.failures import CannotConnect, ClientError
 from barnabas.client.security import Security
 from barnabas.client.security_settings import FAMILIES, parse_security
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.metadata.znodes import Endpoint
+from barnabas.wire import Struct
 
 CONNECT_TIMEOUT_S = 5.0
 
@@ -70,6 +72,51 @@ class InterBroker:
         raise CannotConnect(
             f"broker {broker_id} has no listener {self._listener} (inter.broker.listener.name)"
         )
+
+
+class Reconnecting:
+    """A connection to one broker that is made when a request needs it, and made anew after it
+    failed. One thread uses it; any thread may interrupt it."""
+
+    def __init__(
+        self, broker_id: int, connect: Callable[[int], Connection], log: logging.Logger
+    ) -> None:
+        """`log`: gets each reason why the broker cannot be reached once, until it is reached."""
+        self._broker_id = broker_id
+        self._connect = connect
+        self._log = log
+        self._connection: Connection | None = None
+        self._said = ""
+        self._is_interrupted = False
+
+    def call(
+        self, key: int, body: Struct | Callable[[int], Struct], high: int | None = None
+    ) -> Struct:
+        """As Connection.call. Raises ClientError; the next call then connects anew."""
+        try:
+            if self._connection is None:
+                self._connection = self._connect(self._broker_id)
+            answer = self._connection.call(key, body, high=high)
+        except ClientError as error:
+            self.close()
+            if not self._is_interrupted and str(error) != self._said:
+                self._log.warning("cannot reach broker %d: %s", self._broker_id, error)
+            self._said = str(error)
+            raise
+        self._said = ""
+        return answer
+
+    def interrupt(self) -> None:
+        """Ends the present call, because the thread that uses the connection is to stop."""
+        self._is_interrupted = True
+        connection = self._connection
+        if connection is not None:
+            connection.interrupt()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 def security_between_brokers(
