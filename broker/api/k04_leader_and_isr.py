@@ -10,7 +10,7 @@ topic ids; v6 leader recovery; v7 KRaft migration.
 from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import ReplicaContext
-from barnabas.api.told_states import NO_ID, check_sender, told_states
+from barnabas.api.told_states import check_sender, told_states
 from barnabas.errors import KafkaStorageError, UnknownTopicId
 from barnabas.security.acl_codes import CLUSTER_ACTION
 from barnabas.wire import Struct
@@ -52,7 +52,7 @@ def handle(request: Struct, call: Call[ReplicaContext]) -> Struct:
             )
             for row in asked.partitionStates
         ]
-        topics.append(topic_of(topicId=asked.topicId or NO_ID, partitionErrors=rows))
+        topics.append(topic_of(topicId=asked.topicId, partitionErrors=rows))
     return call.answer()(errorCode=0, topics=topics)
 
 

@@ -57,6 +57,16 @@ class Told:
         row = self.rows.get((topic.name, index))
         return None if row is None or row.topic_id != topic.topic_id else row
 
+    def note(self, row: _Wanted, version: int, is_replica: bool) -> None:
+        """Notes that the broker has acknowledged a partition."""
+        self.rows[row.place] = Row(
+            row.topic.topic_id,
+            version,
+            row.state.leader_epoch,
+            row.partition.replicas,
+            is_replica,
+        )
+
 
 class Request(NamedTuple):
     """A request in any version, and what its acknowledgement means."""
@@ -152,24 +162,17 @@ def _leader_and_isr(
         )
         if version < 2:
             made.ungroupedPartitionStates = [
-                _row(message.struct("ungroupedPartitionStates"), row, "partitionEpoch", version)
+                _row(message.struct("ungroupedPartitionStates"), row, "partitionEpoch")
                 for row in rows
             ]
         else:
-            made.topicStates = _by_topic(message, rows, "partitionEpoch", version)
+            made.topicStates = _by_topic(message, rows, "partitionEpoch")
         return made
 
     def acknowledge() -> None:
         for row in rows:
             known = told.row(row.topic, row.number)
-            version = -1 if known is None else known.version
-            told.rows[row.place] = Row(
-                row.topic.topic_id,
-                version,
-                row.state.leader_epoch,
-                row.partition.replicas,
-                is_replica=True,
-            )
+            told.note(row, version=-1 if known is None else known.version, is_replica=True)
 
     return Request(LEADER_AND_ISR, LEADER_AND_ISR_MAX, body, acknowledge)
 
@@ -244,29 +247,23 @@ def _update_metadata(
         )
         if version < 5:
             made.ungroupedPartitionStates = [
-                _row(message.struct("ungroupedPartitionStates"), row, "zkVersion", version)
-                for row in rows
+                _row(message.struct("ungroupedPartitionStates"), row, "zkVersion") for row in rows
             ]
         else:
-            made.topicStates = _by_topic(message, rows, "zkVersion", version)
+            made.topicStates = _by_topic(message, rows, "zkVersion")
         return made
 
     def acknowledge() -> None:
         told.brokers, told.controller_epoch = state.brokers, state.controller_epoch
         for row in rows:
             known = told.row(row.topic, row.number)
-            told.rows[row.place] = Row(
-                row.topic.topic_id,
-                row.partition.state_version,
-                row.state.leader_epoch,
-                row.partition.replicas,
-                is_replica=known is not None and known.is_replica,
-            )
+            is_replica = known is not None and known.is_replica
+            told.note(row, version=row.partition.state_version, is_replica=is_replica)
 
     return Request(UPDATE_METADATA, UPDATE_METADATA_MAX, body, acknowledge)
 
 
-def _by_topic(message: Any, rows: list[_Wanted], epoch_name: str, version: int) -> list[Struct]:
+def _by_topic(message: Any, rows: list[_Wanted], epoch_name: str) -> list[Struct]:
     topic_of = message.struct("topicStates")
     row_of = message.struct("topicStates.partitionStates")
     topics: dict[str, Struct] = {}
@@ -276,11 +273,11 @@ def _by_topic(message: Any, rows: list[_Wanted], epoch_name: str, version: int) 
             made = topics[row.topic.name] = topic_of(topicName=row.topic.name, partitionStates=[])
             if row.topic.topic_id is not None:
                 made.topicId = uuid_bytes(row.topic.topic_id)
-        made.partitionStates.append(_row(row_of, row, epoch_name, version))
+        made.partitionStates.append(_row(row_of, row, epoch_name))
     return list(topics.values())
 
 
-def _row(row_of: Callable[..., Struct], row: _Wanted, epoch_name: str, version: int) -> Struct:
+def _row(row_of: Callable[..., Struct], row: _Wanted, epoch_name: str) -> Struct:
     made = row_of(
         partitionIndex=row.number,
         controllerEpoch=row.state.controller_epoch,

@@ -265,8 +265,10 @@ class LogManager:
     ) -> None:
         for state in self._dirs:
             # A directory that was put aside now belongs to an earlier topic of the same name.
-            alone = {name for name, want in wanted.items() if not want.is_replicated}
-            for name in (state.reached() & alone).difference(found, self._put_aside):
+            lost = state.reached() & wanted.keys() - found - self._put_aside
+            for name in lost:
+                if wanted[name].is_replicated:
+                    continue
                 end_offset = state.end_offset_min(name)
                 known = self._lost.get(name)
                 if known is None or known.end_offset_min < end_offset:
