@@ -5,6 +5,7 @@
     there is no controller    this node becomes controller, with the next controller epoch
     a broker ends, restarts   its partitions get other leaders (elections.py)
     a target is in the ISR    the reassignment ends (reassignments.py)
+    the state changes         the other brokers are told (broker_channels.py)
     a topic has no id         it gets one (kafka-topics of 2.7 and older gives none)
     a partition has no state  it gets a leader and its first state
     /admin/delete_topics/T    the topic is deleted; with delete.topic.enable=false the mark is

@@ -69,7 +69,14 @@ class IsrChanges:
         for topic, index, leaving in late:
             change = self._change(state, topic, index, remove=leaving)
             if change is not None:
-                log.info("%s-%d: %s left the ISR %s", topic, index, leaving, change.before.isr)
+                log.info(
+                    "%s-%d: brokers %s are to leave the ISR %s: they were not caught up for"
+                    " replica.lag.time.max.ms",
+                    topic,
+                    index,
+                    leaving,
+                    change.before.isr,
+                )
                 changes.append(change)
         self._write(changes)
 
@@ -118,9 +125,9 @@ class IsrChanges:
                 try:
                     self._write_together([change])
                 except MetadataError as error:
-                    log.info("%s-%d: the ISR stays: %s", change.topic, change.number, error)
+                    log.info("%s-%d: cannot change the ISR: %s", change.topic, change.number, error)
         except MetadataError as error:
-            log.warning("the ISR of %d partitions stays: %s", len(changes), error)
+            log.warning("cannot change the ISR of %d partitions: %s", len(changes), error)
         finally:
             self._reader.refresh_topics({change.topic for change in changes})
             self._settle(changes)

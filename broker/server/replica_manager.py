@@ -1,4 +1,4 @@
-"""Applies the metadata to this node: opens and deletes logs, starts and stops to lead partitions.
+"""Applies the metadata to this node: opens and deletes logs, leads and follows partitions.
 
 `apply` compares a new state of the cluster with the previous one and changes only the differences.
 It runs on the thread that changed the metadata, one call at a time. When it returns, clients can
@@ -53,7 +53,9 @@ class ReplicaManager:
         self._lock = threading.Lock()
         self._applied = ClusterState()
         self._failed: dict[tuple[str, int], str] = {}  # partitions without a log, with the reason
-        self.unclean_elections = 0  # always 0: no election outside the ISR, see _elected
+        self.unclean_elections = (
+            0  # a single node makes none; those of a cluster are not counted yet
+        )
         self.isr_shrinks = 0
         self.isr_expands = 0
         self.fetchers: ReplicaFetchers | None = None  # None: a single node
