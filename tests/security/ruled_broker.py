@@ -52,6 +52,17 @@ class Ruled:
             self.authorizer.store.change({}, entries)
 
 
+def on_zookeeper(server) -> dict[str, str]:
+    """The settings of the only broker of a cluster, which serves what other brokers would ask."""
+    return {
+        "metadata.store": "zookeeper",
+        "zookeeper.connect": server.connect(server.new_chroot()),
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+    }
+
+
 @contextlib.contextmanager
 def ruled_broker(folder, **settings) -> Iterator[Ruled]:
     with Broker(SETTINGS | {"log.dirs": str(folder)} | settings) as broker:

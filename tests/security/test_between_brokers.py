@@ -1,17 +1,18 @@
 """Requests that brokers send each other need CLUSTER_ACTION, and no client counts as a replica.
 
 The answers are those of Apache Kafka 3.9.2 on ZooKeeper, the last line with all of these requests
-(kafka_access_zookeeper.tsv). A request that this broker does not serve closes the connection,
+(kafka_access_zookeeper.tsv). A single node serves few of them: the others close the connection,
 whatever the rights.
 """
 
+import contextlib
 import threading
 import time
 
 import pytest
 from compat.support import Wire
 from oracle.produce import batch
-from security.access_questions import CLOSED, TOPIC, ask, questions, rights_of
+from security.access_questions import CLOSED, PERMITTED, TOPIC, ask, questions, rights_of
 from security.record_access import (
     BETWEEN_BROKERS,
     BROKER_RIGHTS,
@@ -19,17 +20,24 @@ from security.record_access import (
     ZOOKEEPER_FILE,
     recorded,
 )
-from security.ruled_broker import ruled_broker
-from security.test_access_of_apis import TABLE
+from security.ruled_broker import on_zookeeper, ruled_broker
 from security.test_native_rights import fetch_body, produce
 
-from barnabas.api.table import advertised_versions
 from barnabas.controller.topics import NewTopic
-from barnabas.security.acl_codes import CLUSTER, CLUSTER_ACTION, CLUSTER_NAME, READ, WRITE
+from barnabas.metadata import znodes
+from barnabas.security.acl_codes import (
+    CLUSTER,
+    CLUSTER_ACTION,
+    CLUSTER_NAME,
+    DESCRIBE,
+    READ,
+    WRITE,
+)
 from barnabas.security.acl_codes import TOPIC as TOPIC_TYPE
 from barnabas.wire.uuids import uuid_bytes
 
-NOT_A_FOLLOWER, NO_RIGHT = 6, 29
+NOT_A_FOLLOWER, NO_RIGHT, NO_CLUSTER_RIGHT = 6, 29, 31
+CONTROLLED_SHUTDOWN, WITHOUT_HEADER = 7, 0  # its first version has a header of its own
 
 
 @pytest.fixture(scope="module")
@@ -46,36 +54,119 @@ def topic_id(ruled):
     return ruled.broker.node.cluster().topic(TOPIC).topic_id
 
 
+@contextlib.contextmanager
+def cluster_of_one(folder, server):
+    with ruled_broker(folder, **{"broker.id": "1"}, **on_zookeeper(server)) as made:
+        made.broker.node.serving.administration.topics.create(NewTopic(TOPIC, 1, 1), False)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory, zookeeper_server):
+    with cluster_of_one(tmp_path_factory.mktemp("cluster"), zookeeper_server) as made:
+        yield made
+
+
 @pytest.mark.parametrize("right", BROKER_RIGHTS)
-def test_answers_are_those_of_kafka_on_zookeeper(ruled, topic_id, right):
+@pytest.mark.parametrize("kind", ["ruled", pytest.param("cluster", marks=pytest.mark.java)])
+def test_answers_are_those_of_kafka_on_zookeeper(request, kind, right):
+    made = request.getfixturevalue(kind)
+    table, topic_id = made.broker.node.bound.apis, made.broker.node.cluster().topic(TOPIC).topic_id
     kafka = recorded(ZOOKEEPER_FILE)
-    asked = set()
-    with ruled.rights(rights_of(right)):
+    asked, closed = set(), set()
+    with made.rights(rights_of(right)):
         for (key, case, version, given), wanted in kafka.items():
             if given != right:
                 continue
             [fields] = [f for name, f in questions(key, version, topic_id) if name == case]
-            if key not in TABLE or not TABLE[key].serves(version):
+            if key not in table or not table[key].serves(version):
                 wanted = CLOSED
-            with Wire(ruled.address) as wire:
+                closed.add((key, version))
+            with Wire(made.address) as wire:
                 assert ask(wire, key, version, fields) == wanted, (key, case, version)
             asked.add(key)
     assert asked == set(BETWEEN_BROKERS + OF_FOLLOWERS)
+    if kind == "cluster":
+        closed = {(key, version) for key, version in closed if key in BETWEEN_BROKERS}
+        assert closed == {(CONTROLLED_SHUTDOWN, WITHOUT_HEADER)}
 
 
-def test_a_served_request_of_brokers_is_refused_without_their_right():
-    """So that one that will be served has its row in this comparison."""
+def test_their_right_is_cluster_action():
+    """Of the rights that Kafka was asked with. ALTER of the cluster permits WriteTxnMarkers too."""
     kafka = recorded(ZOOKEEPER_FILE)
     for key in BETWEEN_BROKERS:
         refused = {
             right
             for (known, _case, _version, right), answer in kafka.items()
-            if known == key and answer == "31"
+            if known == key and answer == str(NO_CLUSTER_RIGHT)
         }
         permitted = {"CLUSTER_ACTION CLUSTER"} | ({"ALTER CLUSTER"} if key == 27 else set())
         assert refused == set(BROKER_RIGHTS) - permitted
-    announced = {key for key, _, _ in advertised_versions(TABLE)}
-    assert announced & set(BETWEEN_BROKERS) == set(TABLE) & set(BETWEEN_BROKERS)
+
+
+def harmful(key, state):
+    """The latest version of a request, and fields by which it changes what `found_in` sees."""
+    topic, own = state.topic(TOPIC), state.brokers[1]
+    sender = {
+        "controllerId": 1,
+        "controllerEpoch": state.controller_epoch,
+        "brokerEpoch": own.epoch,
+        "liveLeaders": [],
+        "liveBrokers": [],
+    }
+    part = {
+        "partitionIndex": 0,
+        "controllerEpoch": state.controller_epoch,
+        "leader": 7,
+        "leaderEpoch": 100,
+        "isr": [7],
+        "partitionEpoch": 100,
+        "zkVersion": 100,
+        "replicas": [1, 7],
+    }
+    states = [{"topicName": TOPIC, "topicId": topic.topic_id, "partitionStates": [part]}]
+    marker = {
+        "producerId": 5,
+        "producerEpoch": 0,
+        "transactionResult": False,
+        "coordinatorEpoch": 0,
+        "topics": [{"name": TOPIC, "partitionIndexes": [0]}],
+    }
+    return {
+        4: (7, sender | {"topicStates": states}),
+        6: (8, sender | {"topicStates": states}),
+        27: (1, {"markers": [marker]}),
+        67: (0, {"brokerId": 1, "brokerEpoch": own.epoch}),
+    }[key]
+
+
+def found_in(made):
+    """The partition's state and end, and the next producer ids."""
+    node = made.broker.node
+    handle = node.loaded.table.partition(TOPIC, 0)
+    known = node.cluster().topic(TOPIC).partitions[0]
+    block = node.opened.tree.exists(znodes.PRODUCER_ID_BLOCK_PATH)
+    return known, handle.leader_epoch, handle.high_watermark, block
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("key", [4, 6, 27, 67])
+def test_what_a_client_without_their_right_asks_is_not_done(tmp_path, zookeeper_server, key):
+    with cluster_of_one(tmp_path, zookeeper_server) as made:
+        is_not_done_without_the_right(made, key)
+
+
+def is_not_done_without_the_right(cluster, key):
+    version, fields = harmful(key, cluster.broker.node.cluster())
+    before = found_in(cluster)
+    with Wire(cluster.address) as wire:
+        for given in ([], [(READ, TOPIC_TYPE, TOPIC), (DESCRIBE, CLUSTER, CLUSTER_NAME)]):
+            with cluster.rights(given):
+                assert ask(wire, key, version, fields) == str(NO_CLUSTER_RIGHT)
+            assert found_in(cluster) == before
+        with cluster.rights([(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)]):
+            assert ask(wire, key, version, fields).startswith(PERMITTED)
+        assert found_in(cluster) != before
 
 
 def rows_of(wire, version, topic, replica_id):

@@ -2,7 +2,8 @@
 
 Each API is asked in each version by alice, who has every right, and by bob, who has none, the same
 bytes; then alice's rights go, and she asks again on her open connections. Each asks twice, so that
-every path answers that there is:
+every path answers that there is, on a single node and on a broker of a cluster, which serves
+requests of other brokers too:
 
     python          a request handler, each time
     native          a network thread: the first time by a decision of Python, then by the table of
@@ -10,8 +11,9 @@ every path answers that there is:
     cache           the answer that Python gave to the same question before
     fetch session   the partitions that the session remembers, which the request does not name
 
-The answers are those of Apache Kafka 4.3.1 (kafka_access.tsv). What native handlers ask for is
-compared with their row in the table of access rules.
+The answers are those of Apache Kafka 4.3.1 (kafka_access.tsv), and for requests between brokers
+those of 3.9.2 on ZooKeeper (kafka_access_zookeeper.tsv). What native handlers ask for is compared
+with their row in the table of access rules.
 """
 
 import contextlib
@@ -40,8 +42,8 @@ from security.access_questions import (
 )
 from security.guarded import guarded
 from security.login_broker import PLAIN_MODULE
-from security.ruled_broker import ruled_broker
-from security.test_access_of_apis import TABLE
+from security.ruled_broker import on_zookeeper, ruled_broker
+from security.test_access_of_apis import EVERY
 from security.test_cached_answers import logged_in
 from security.test_denied_is_not_done import find
 from security.test_native_rights import fetch_body
@@ -52,7 +54,7 @@ from barnabas.security import acl_codes
 from barnabas.wire import request, response
 from barnabas.wire.uuids import uuid_bytes, uuid_text
 
-USERS = ("alice", "bob", "carol")
+USERS, ADMIN = ("alice", "bob", "carol"), "admin"
 FETCH, SESSIONS_FROM = 1, 7
 METADATA = 3
 CREATE_TOKEN, RENEW_TOKEN, EXPIRE_TOKEN, DESCRIBE_TOKENS = 38, 39, 40, 41
@@ -76,18 +78,22 @@ class Question(NamedTuple):
     permitted: tuple[str, ...] = (PERMITTED, f"{PERMITTED} {SEES}")
 
 
-@pytest.fixture(scope="module")
-def ruled(tmp_path_factory):
-    given = " ".join(f'user_{user}="{user}"' for user in USERS)
+@pytest.fixture(scope="module", params=["alone", pytest.param("cluster", marks=pytest.mark.java)])
+def ruled(request, tmp_path_factory):
+    given = " ".join(f'user_{user}="{user}"' for user in (*USERS, ADMIN))
+    own = f'username="{ADMIN}" password="{ADMIN}"'  # of this broker, which is a super user
     settings = {
         "broker.id": "1",
         "listeners": "SAFE://127.0.0.1:0",
         "listener.security.protocol.map": "SAFE:SASL_PLAINTEXT",
         "inter.broker.listener.name": "SAFE",
         "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.safe.plain.sasl.jaas.config": f"{PLAIN_MODULE} required {given};",
+        "listener.name.safe.plain.sasl.jaas.config": f"{PLAIN_MODULE} required {own} {given};",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "delegation.token.secret.key": "a secret of the test",
     }
+    if request.param == "cluster":
+        settings |= on_zookeeper(request.getfixturevalue("zookeeper_server"))
     with ruled_broker(tmp_path_factory.mktemp("paths"), **settings) as made:
         made.broker.node.serving.administration.topics.create(NewTopic(TOPIC, 1, 1), False)
         yield made
@@ -110,15 +116,16 @@ def carols_token(ruled):
 def refusals() -> dict[tuple[int, str], list[tuple[int, str]]]:
     """What Kafka answers without any right: by key and case, (version, answer)."""
     found = defaultdict(list)
-    for (key, case, version, right), answer in record_access.recorded().items():
+    both = record_access.recorded(record_access.ZOOKEEPER_FILE) | record_access.recorded()
+    for (key, case, version, right), answer in both.items():
         if right == "nothing" and answer != CLOSED:
             found[key, case].append((version, answer))
     return found | {case: [(0, answer)] for case, answer in OWN.items()}
 
 
-def every_question(topic_id, token) -> Iterator[Question]:
+def every_question(table, topic_id, token) -> Iterator[Question]:
     kafka = refusals()
-    for key, api in TABLE.items():
+    for key, api in table.items():
         for version in range(api.version_min, api.version_max + 1):
             for case, fields in questions(key, version, topic_id):
                 # Kafka 4.3.1 lacks some of the first and latest versions: they are as the nearest.
@@ -126,7 +133,7 @@ def every_question(topic_id, token) -> Iterator[Question]:
                 put = partial(ask, key=key, version=version, fields=fields)
                 yield Question(key, version, case, put, wanted)
             yield from token_questions(key, version, token)
-    for version in range(SESSIONS_FROM, TABLE[FETCH].version_max + 1):
+    for version in range(SESSIONS_FROM, table[FETCH].version_max + 1):
         topic = uuid_bytes(topic_id) if version >= 13 else TOPIC
         put = FetchSessions(version, topic)
         yield Question(FETCH, version, "a session", put, "29 ok", (f"{PERMITTED} records",))
@@ -177,19 +184,20 @@ class FetchSessions:
 
 @pytest.mark.takes(seconds=20)
 def test_no_path_answers_without_rights(ruled, topic_id, carols_token):
-    reactor, native = ruled.broker.node.reactor, ruled.broker.node.bound.native
+    bound = ruled.broker.node.bound
+    table, reactor, native = bound.apis, bound.reactor, bound.native
     every = {right for text in RIGHTS for right in rights_of(text)}
     every |= {(acl_codes.CREATE, acl_codes.TOPIC, NEW)}
     every |= {(acl_codes.DESCRIBE_CONFIGS, acl_codes.TOPIC, NEW)}
     every |= {(acl_codes.CREATE_TOKENS, acl_codes.USER, "User:carol")}
     every |= {(acl_codes.DESCRIBE, acl_codes.DELEGATION_TOKEN, carols_token.tokenId)}
-    asked = list(every_question(topic_id, carols_token))
+    asked = list(every_question(table, topic_id, carols_token))
     paths = defaultdict(set)
     wrong = []
 
     def expect(question, who, found, wanted):
         if found not in wanted:
-            name = TABLE[question.key].name
+            name = table[question.key].name
             wrong.append(f"{name} v{question.version}, {question.case}, {who}: {found}")
 
     with contextlib.ExitStack() as opened:
@@ -226,12 +234,12 @@ def test_no_path_answers_without_rights(ruled, topic_id, carols_token):
     assert paths["native"] >= natively_answered(native)
     every_version = {
         (key, version)
-        for key, api in TABLE.items()
+        for key, api in table.items()
         for version in range(api.version_min, api.version_max + 1)
     }
     assert paths["cache"] == {row for row in every_version if row[0] == METADATA}
     left = every_version - {(question.key, question.version) for question in asked}
-    assert {TABLE[key].name for key, _ in left} <= OPEN_TO_ALL | {"CreateDelegationToken"}
+    assert {table[key].name for key, _ in left} <= OPEN_TO_ALL | {"CreateDelegationToken"}
 
 
 def natively_answered(native) -> set[tuple[int, int]]:
@@ -246,7 +254,7 @@ def natively_answered(native) -> set[tuple[int, int]]:
 
 def test_only_these_apis_need_no_right():
     """Another one needs a reason, and its name here."""
-    open_ones = {api.name for api in TABLE.values() if api.access().elsewhere.startswith("nothing")}
+    open_ones = {api.name for api in EVERY.values() if api.access().elsewhere.startswith("nothing")}
     assert open_ones == OPEN_TO_ALL | BY_HMAC
 
 
@@ -273,7 +281,7 @@ def test_a_native_handler_asks_for_the_rights_of_its_row(tmp_path):
                 for _case, fields in questions(key, version, topic_id):
                     ask(wire, key, version, fields)
             found[key, version] = {(operation, kind) for _, _, operation, kind, _ in broker.asked}
-    rows = {key: set(api.access().native) for key, api in TABLE.items()}
+    rows = {key: set(api.access().native) for key, api in EVERY.items()}
     assert found == {(key, version): rows[key] for key, version in found}
     assert {key for key, _ in found} == {key for key, row in rows.items() if row}
     assert all(found.values())
