@@ -68,14 +68,14 @@ def free_port():
 
 
 @contextmanager
-def secure_kafka(folder):
+def secure_kafka(folder, version=KAFKA):
     """Skips if Kafka is not installed."""
-    if reason := rival.missing(KAFKA):
+    if reason := rival.missing(version):
         pytest.skip(reason)
     store, trusted = certificate(folder, "broker")
     stranger, other = certificate(folder, "other")
     own, known = certificate(folder, "client")
-    made = rival.Rival(KAFKA, folder / "kafka", heap=QUICK_HEAP)
+    made = rival.Rival(version, folder / "kafka", heap=QUICK_HEAP)
     secure, mutual = f"localhost:{free_port()}", f"localhost:{free_port()}"
     side = f"127.0.0.1:{made.side_port}"
     plain = f"PLAINTEXT://{made.address}"
