@@ -7,6 +7,12 @@ last level, and its code calls `level` before it uses the feature. Level 0 means
 The finalized levels are in /feature of the metadata tree, as in Kafka. A feature that is not in
 that node has the newest level of this build.
 
+Each broker registers the levels that it supports, and a feature has no higher level than every
+registered broker supports. A broker of Apache Kafka in ZooKeeper mode registers none: while one is
+registered, group.version (KIP-848), share.version and transaction.version (KIP-890) are at level 0,
+so that no record is written to an internal topic which that broker could not load. When such a
+broker comes or goes, /feature is written anew: clients take levels of a later epoch only.
+
 metadata.version names Kafka's releases: level 30 is 4.3, whose clients and tools were compared
 with this broker. The metadata of this broker is not KRaft's, so that there is no older level for a
 downgrade.
@@ -21,9 +27,11 @@ from typing import NamedTuple
 
 from barnabas.errors import InvalidUpdateVersion
 from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import Broker, ClusterState
 from barnabas.metadata.tree import (
     BadVersion,
     CreateNode,
+    MetadataError,
     MetadataTree,
     MultiFailed,
     NodeExists,
@@ -58,6 +66,12 @@ FEATURES = (
 )
 
 
+def registered_features() -> dict[str, tuple[int, int]]:
+    """The levels that a broker of this build registers. They begin at 1: Kafka 2.8 cannot read a
+    registration with another range. metadata.version is left out, because it has one level."""
+    return {row.name: (1, row.version_max) for row in FEATURES if row.version_min == 0}
+
+
 class FeatureUpdate(NamedTuple):
     """A requested level of a feature."""
 
@@ -77,6 +91,8 @@ class Features:
         self._node_id = node_id
         self._lock = threading.Lock()
         self._levels: Mapping[str, int] = {}
+        self._brokers: Mapping[int, Broker] | None = None
+        self._limits: dict[str, int] = {}  # what every registered broker supports
         self.epoch = 0  # grows with every change
         self.on_change: list[Callable[[], object]] = []
         tree.add_listener(self._session_changed)
@@ -89,7 +105,57 @@ class Features:
         if feature is None:
             return 0
         level = self._levels.get(name, feature.version_max)
+        level = min(level, self._limits.get(name, level))
         return min(max(level, feature.version_min), feature.version_max)
+
+    def apply(self, state: ClusterState) -> None:
+        """Notes what the registered brokers support; call it with each new state."""
+        before, brokers = self._brokers, state.brokers
+        if brokers is before:
+            return
+        self._brokers = brokers
+        limits = {
+            name: min(
+                (row.registration.features.get(name, (0, 0))[1] for row in brokers.values()),
+                default=feature.version_max,
+            )
+            for name, feature in self.supported.items()
+            if feature.version_min == 0
+        }
+        if limits == self._limits:
+            return
+        self._limits = limits
+        self._log_limits(brokers)
+        if before is not None:
+            self._begin_epoch()
+        for changed in self.on_change:
+            changed()
+
+    def _log_limits(self, brokers: Mapping[int, Broker]) -> None:
+        off = [name for name, level in self._limits.items() if level == 0]
+        without = [
+            str(broker_id)
+            for broker_id, row in sorted(brokers.items())
+            if any(name not in row.registration.features for name in off)
+        ]
+        if off:
+            log.warning(
+                "%s: at level 0 while broker %s is registered, which does not support them. Apache"
+                " Kafka in ZooKeeper mode is such a broker; it must run with"
+                " inter.broker.protocol.version 2.8 or later.",
+                ", ".join(off),
+                ", ".join(without),
+            )
+
+    def _begin_epoch(self) -> None:
+        """Writes /feature again, so that its version, the epoch of the levels, grows."""
+        try:
+            data, stat = self._tree.get(znodes.FEATURES_PATH)
+            self._tree.set(znodes.FEATURES_PATH, data, stat.version)
+        except (NoNode, BadVersion):
+            pass  # the controller makes it; another broker was faster
+        except MetadataError as error:
+            log.warning("clients may use former levels of features: %s", error)
 
     def finalized(self) -> dict[str, int]:
         """Returns the levels of the features that are not at level 0."""
@@ -124,6 +190,11 @@ class Features:
             return (
                 f"Local controller {self._node_id} only supports versions"
                 f" {feature.version_min}-{feature.version_max}"
+            )
+        if update.level > self._limits.get(update.name, update.level):
+            return (
+                "Could not apply finalized feature update because brokers were found to have"
+                " incompatible versions for the feature."
             )
         if update.level < self.level(update.name) and update.upgrade_type == UPGRADE:
             return (

@@ -15,26 +15,29 @@ from collections.abc import Callable, Sequence
 from barnabas.config import BrokerConfig
 from barnabas.config.listeners import Listener
 from barnabas.metadata.tree import MetadataError, MetadataTree, SessionState
-from barnabas.server.registration import register, take_control
+from barnabas.server.registration import Features, register, register_again, take_control
 from barnabas.storage.log_dirs import UnusableDirectory
 
 log = logging.getLogger("barnabas.node")
 
 
 class Membership:
-    """The membership of one node. `listeners`: the advertised listeners."""
+    """The membership of one node. `features`: the levels of features that it supports;
+    `listeners`: the advertised listeners."""
 
     def __init__(
         self,
         tree: MetadataTree,
         node_id: int,
         config: BrokerConfig,
+        features: Features,
         listeners: Callable[[], Sequence[Listener]],
         wall_ms: Callable[[], int],
     ) -> None:
         self._tree = tree
         self._node_id = node_id
         self._config = config
+        self._features = features
         self._listeners = listeners
         self._wall_ms = wall_ms
         self._lock = threading.Lock()
@@ -67,6 +70,13 @@ class Membership:
             self._said = ""
             return True
 
+    def announce_again(self) -> None:
+        """Writes the registration again, with listeners that have changed while the node runs."""
+        listeners, features = self._listeners(), self._features
+        register_again(
+            self._tree, self._node_id, listeners, self._config, features, self._wall_ms()
+        )
+
     def elect(self) -> int | None:
         """Becomes controller if there is none. Returns the controller epoch of this node; None when
         another node is controller."""
@@ -76,8 +86,8 @@ class Membership:
 
     def _announce(self) -> None:
         session_id = self._tree.session_id
-        listeners = self._listeners()
-        register(self._tree, self._node_id, listeners, self._config, self._wall_ms())
+        listeners, features = self._listeners(), self._features
+        register(self._tree, self._node_id, listeners, self._config, features, self._wall_ms())
         self.epoch = take_control(self._tree, self._node_id, self._wall_ms())
         self._session_id = session_id
 

@@ -125,14 +125,18 @@ def _id_in_store(tree: MetadataTree, asked: int) -> int | None:
     return owner
 
 
+Features = Mapping[str, tuple[int, int]]  # the lowest and the highest level by name
+
+
 def _registration(
-    listeners: Sequence[Listener], config: BrokerConfig, now_ms: int
+    listeners: Sequence[Listener], config: BrokerConfig, features: Features, now_ms: int
 ) -> BrokerRegistration:
     rack = config["broker.rack"]
     return BrokerRegistration(
         endpoints=tuple(Endpoint(row.name, row.host, row.port, row.protocol) for row in listeners),
         timestamp_ms=now_ms,
         rack=str(rack) if rack else None,
+        features=features,
     )
 
 
@@ -141,10 +145,12 @@ def register_again(
     node_id: int,
     listeners: Sequence[Listener],
     config: BrokerConfig,
+    features: Features,
     now_ms: int,
 ) -> None:
     """Writes the registration with changed listeners while the node runs."""
-    tree.set(znodes.broker_path(node_id), _registration(listeners, config, now_ms).encode())
+    data = _registration(listeners, config, features, now_ms).encode()
+    tree.set(znodes.broker_path(node_id), data)
 
 
 def register(
@@ -152,12 +158,13 @@ def register(
     node_id: int,
     listeners: Sequence[Listener],
     config: BrokerConfig,
+    features: Features,
     now_ms: int,
 ) -> None:
     """Registers the node in the present session. Raises UnusableDirectory when another live node
     has this id, and MetadataError."""
     path = znodes.broker_path(node_id)
-    data = _registration(listeners, config, now_ms).encode()
+    data = _registration(listeners, config, features, now_ms).encode()
     if not _claim(tree, path, data):
         raise UnusableDirectory(
             f"another node {node_id} is running in this cluster{_where(tree, path)}. Give this one"

@@ -24,7 +24,6 @@ from barnabas.coordinator.coordinators import CoordinatorHandlers, coordinator_h
 from barnabas.server.listener_changes import ListenerChanges
 from barnabas.server.listeners import advertised
 from barnabas.server.network_settings import THREADS, NetworkSettings, network_threads
-from barnabas.server.registration import register_again
 from barnabas.stages.configured import CannotStart
 from barnabas.stages.loaded import Loaded
 from barnabas.wire.api_keys import api_keys
@@ -330,7 +329,7 @@ def _follow_listeners(node: Bound, settings: NetworkSettings) -> None:
     def announce(bound: tuple[Listener, ...], advertised: tuple[Listener, ...]) -> None:
         listeners.bound, listeners.advertised = bound, advertised
         settings.listen(listener.name for listener in bound)
-        register_again(opened.tree, opened.node_id, advertised, config, start.system.wall_ms())
+        opened.membership.announce_again()
         opened.reader.refresh_brokers()
 
     changes = ListenerChanges(

@@ -15,6 +15,7 @@ from barnabas.config import BrokerConfig, ConfigError, DynamicConfig
 from barnabas.config.access import AUTHORIZER, super_users
 from barnabas.config.tls import PROTOCOLS, tls_setting
 from barnabas.controller import config_changes, unkept_settings
+from barnabas.controller.features import registered_features
 from barnabas.controller.new_partitions import give_ids
 from barnabas.controller.stored_passwords import StoredPasswords
 from barnabas.metadata.cluster_state import ClusterStateReader, Topic
@@ -89,7 +90,14 @@ def open_stores(before: Configured) -> Opened:
     directories, failed = tuple(usable), failed + unclaimed
     listeners = before.listeners
     # Before the reader: in a new session this node registers again before the brokers are read.
-    membership = Membership(tree, node_id, config, lambda: listeners.advertised, system.wall_ms)
+    membership = Membership(
+        tree,
+        node_id,
+        config,
+        registered_features(),
+        lambda: listeners.advertised,
+        system.wall_ms,
+    )
     reader = ClusterStateReader(tree, may_delete=lambda: dynamic.boolean("delete.topic.enable"))
     _load_settings(dynamic, tree, reader, passwords)
     unkept_settings.warn(dynamic, reader.state)

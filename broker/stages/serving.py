@@ -210,6 +210,9 @@ def _administration(node: Bound, control: Control) -> Administration:
     topics = TopicController(
         tree, reader, seat, dynamic, _random_below, os.urandom, plugins.place, plugins.check_topic
     )
+    features = Features(tree, opened.node_id)
+    features.apply(reader.state)
+    loaded.replicas.on_applied.append(features.apply)
     return Administration(
         control=control,
         topics=topics,
@@ -217,7 +220,7 @@ def _administration(node: Bound, control: Control) -> Administration:
         growth=PartitionGrowth(tree, reader, seat, _random_below, plugins.place),
         configs=ConfigChanges(tree, reader, dynamic, opened.passwords, plugins.check_config_change),
         entities=EntityConfigs(tree, reader, dynamic),
-        features=Features(tree, opened.node_id),
+        features=features,
         producer_ids=ProducerIds(tree, opened.node_id),
         auto_creation=AutoTopicCreation(topics, dynamic, lambda: reader.state),
     )

@@ -1,5 +1,6 @@
 """Levels of features: supported ones, finalized ones, and that they survive a restart."""
 
+import itertools
 import time
 
 import pytest
@@ -12,10 +13,13 @@ from barnabas.controller.features import (
     Feature,
     Features,
     FeatureUpdate,
+    registered_features,
 )
 from barnabas.errors import InvalidUpdateVersion
 from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import Broker, ClusterState
 from barnabas.metadata.embedded import EmbeddedTree
+from barnabas.metadata.znodes import BrokerRegistration, Endpoint
 
 KNOWN = (Feature("metadata.version", 7, 30), Feature("group.version", 0, 2))
 
@@ -111,3 +115,47 @@ def test_the_node_is_kafkas():
 def test_the_table_is_sound():
     assert len({feature.name for feature in FEATURES}) == len(FEATURES)
     assert all(0 <= f.version_min <= f.version_max and f.version_max > 0 for f in FEATURES)
+
+
+def state(**features_by_broker):
+    """Brokers with the levels of group.version that they support; None: Apache Kafka."""
+    address = Endpoint("PLAINTEXT", "h", 9092, "PLAINTEXT")
+    brokers = {}
+    for name, level in features_by_broker.items():
+        features = {} if level is None else {"group.version": (1, level)}
+        broker_id = int(name[1:])
+        registration = BrokerRegistration((address,), 0, features=features)
+        brokers[broker_id] = Broker(broker_id, registration, 100 + broker_id)
+    return ClusterState(brokers=brokers, is_shared=True)
+
+
+def test_no_level_is_higher_than_every_registered_broker_supports(tree, caplog):
+    tree.create(znodes.FEATURES_PATH, znodes.NO_FEATURES)
+    features = features_on(tree)
+    heard = []
+    features.on_change.append(lambda: heard.append(features.level("group.version")))
+    features.apply(state(b1=2))
+    epoch = features.epoch
+    assert features.level("group.version") == 2
+    features.apply(state(b1=2, b2=1))
+    assert features.level("group.version") == 1
+    features.apply(state(b1=2, b2=1, b7=None))
+    assert features.finalized() == {"metadata.version": 30}
+    assert "group.version: at level 0 while broker 7 is registered" in caplog.text
+    refused = r"brokers were found to have incompatible versions"
+    with pytest.raises(InvalidUpdateVersion, match=refused):
+        features.update([FeatureUpdate("group.version", 1, UPGRADE)])
+    features.apply(state(b1=2))
+    assert features.level("group.version") == 2
+    assert [level for level, _ in itertools.groupby(heard)] == [2, 1, 0, 2]
+    deadline = time.monotonic() + 10
+    while features.epoch < epoch + 3:  # clients take levels of a later epoch only
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_kafka_2_8_can_read_what_a_broker_registers():
+    """It refuses a range that begins at 0."""
+    registered = registered_features()
+    assert registered["group.version"] == (1, 1) and "metadata.version" not in registered
+    assert all(low >= 1 and high >= low for low, high in registered.values())

@@ -21,6 +21,12 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "auto.create.topics.enable": "false",
 }
+# What a broker registers, and Kafka does not: `Features.apply` tells by it who supports what.
+OUR_FEATURES = (
+    rb'"features":{"group.version":{"min_version":1,"max_version":1},'
+    rb'"share.version":{"min_version":1,"max_version":1},'
+    rb'"transaction.version":{"min_version":1,"max_version":2}}'
+)
 MASKS = (
     (rb'"timestamp":"\d+"', rb'"timestamp":"T"'),
     (rb'"id":"[\w-]{22}"', rb'"id":"I"'),
@@ -28,6 +34,7 @@ MASKS = (
     (rb"127\.0\.0\.1:\d+", b"127.0.0.1:P"),
     (rb'"port":\d+', rb'"port":P'),
     (rb'"jmx_port":P', rb'"jmx_port":-1'),
+    (OUR_FEATURES, b'"features":{}'),
 )
 
 

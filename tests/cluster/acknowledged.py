@@ -1,0 +1,150 @@
+"""A producer that remembers what was acknowledged, a reader of all of it, and the comparison of the
+replicas' files."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+from cluster.three_brokers import soon
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+
+class Sender:
+    """Produces numbers to all partitions of a topic in turn, with acks=all and idempotence, until
+    it is stopped."""
+
+    def __init__(self, servers: str, topic: str, partition_count: int = 1):
+        self._producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "log_level": 0,  # brokers that are away
+                "topic.metadata.refresh.interval.ms": 1000,
+            }
+        )
+        self._topic, self._partition_count = topic, partition_count
+        self.acknowledged: dict[tuple[int, int], bytes] = {}  # by partition and offset
+        self.unplaced: set[bytes] = set()  # acknowledged as a repetition, without their offset
+        self.refused: list[tuple[bytes, object]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            if self._stop.is_set():
+                return
+            self._producer.produce(
+                self._topic,
+                b"%d" % number,
+                partition=number % self._partition_count,
+                on_delivery=self._delivered,
+            )
+            self._producer.poll(0.002)
+
+    def _delivered(self, error, message) -> None:
+        if error is not None:
+            self.refused.append((message.value(), error))
+        elif message.offset() is None:
+            self.unplaced.add(message.value())
+        else:
+            self.acknowledged[message.partition(), message.offset()] = message.value()
+
+    def wait_for_more(self, count: int = 200) -> None:
+        """Waits until so many more records are acknowledged in each partition."""
+        before = list(self.acknowledged)
+
+        def more() -> bool:
+            new = list(self.acknowledged)[len(before) :]
+            counts = [0] * self._partition_count
+            for partition, _offset in new:
+                counts[partition] += 1
+            return min(counts) >= count // self._partition_count
+
+        soon(more, "nothing more is acknowledged")
+
+    def stop(self) -> None:
+        """Stops and waits until everything is acknowledged, nothing refused."""
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(60) == 0
+        assert self.refused == []
+
+    def check(self, servers: str) -> None:
+        """Reads everything back: each acknowledged record is there, at its offset, and once."""
+        count = len(self.acknowledged) + len(self.unplaced)
+        found = read_all(servers, self._topic, count)
+        assert {place: found[place] for place in self.acknowledged} == self.acknowledged
+        values = list(found.values())
+        assert self.unplaced <= set(values)
+        assert len(set(values)) == len(values), "a record is there twice"
+
+
+def read_all(servers: str, topic: str, count: int, group: str = "reader"):
+    """Reads `count` records or more, from the beginning: values by partition and offset."""
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    found = {}
+    while len(found) < count:
+        message = consumer.poll(30)
+        assert message is not None, f"{len(found)} of {count} records were read"
+        if message.error() is None:
+            found[message.partition(), message.offset()] = message.value()
+    consumer.close()
+    return found
+
+
+class Groups:
+    """Groups whose coordinators are spread over the cluster: each commits a larger offset at each
+    step, and first reads the one that it has committed before."""
+
+    def __init__(self, topic: str, count: int = 6):
+        self._place = TopicPartition(topic, 0)
+        self._names = [f"group-{number}" for number in range(count)]
+        self._committed = 0
+
+    def step(self, servers: str) -> None:
+        expected, self._committed = self._committed, self._committed + 1
+        for name in self._names:
+            consumer = Consumer({"bootstrap.servers": servers, "group.id": name})
+            if expected:
+                [found] = consumer.committed([self._place], timeout=30)
+                assert found.offset == expected, f"{name}: {found}"
+            place = TopicPartition(self._place.topic, 0, self._committed)
+            soon(lambda of=consumer, at=place: _commits(of, at), f"{name} cannot commit")
+            consumer.close()
+
+
+def _commits(consumer: Consumer, place: TopicPartition) -> bool:
+    try:
+        consumer.commit(offsets=[place], asynchronous=False)
+    except KafkaException as error:
+        assert error.args[0].retriable() or "COORDINATOR" in error.args[0].name(), error
+        return False
+    return True
+
+
+def leaders_and_isrs(servers: str, topic: str) -> dict[int, tuple[int, list[int]]]:
+    """Leader and ISR of each partition; empty while the broker does not know the topic."""
+    try:
+        found = AdminClient({"bootstrap.servers": servers}).list_topics(topic, timeout=10)
+        partitions = found.topics[topic].partitions
+    except (KafkaException, KeyError):
+        return {}
+    return {index: (row.leader, sorted(row.isrs)) for index, row in partitions.items()}
+
+
+def equal_replicas(brokers, topic: str, partition_count: int) -> int:
+    """Compares the files of all replicas, of stopped brokers: the same batches at the same offsets
+    with the same leader epochs. Returns the number of batches."""
+    batches = 0
+    for index in range(partition_count):
+        replicas = [list(broker.batches(topic, index)) for broker in brokers]
+        assert all(replica == replicas[0] for replica in replicas), f"{topic}-{index} differs"
+        batches += len(replicas[0])
+    return batches

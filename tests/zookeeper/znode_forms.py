@@ -1,0 +1,210 @@
+"""Every znode that a release of Kafka writes in ZooKeeper mode, and in which form: `python -m
+zookeeper.znode_forms RELEASE...` records them into kafka_znodes.json.
+
+A form is what the JSON of a znode has: its version, and the names of its fields. Names and numbers
+in a path are replaced: /brokers/ids/N. The same actions can be carried out on brokers of barnabas.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from cluster.kafka_brokers import KafkaProcess
+from cluster.three_brokers import soon
+from confluent_kafka import Consumer, Producer
+from zookeeper.transaction_log import written
+from zookeeper_server import ZooKeeperServer
+
+from barnabas.client import Cluster, NewTopic, create_topics
+from barnabas.client.acls import Acl, create_acls
+from barnabas.client.admin import (
+    ConfigChange,
+    Resource,
+    alter_configs,
+    create_partitions,
+    delete_topics,
+)
+from barnabas.client.quotas import alter_quotas
+from barnabas.client.scram_users import NewCredential, store_credentials
+from barnabas.wire import request
+
+RECORDED = Path(__file__).with_name("kafka_znodes.json")
+TOPIC_KIND, BROKER_KIND, SET = 2, 4, 0
+LITERAL, PREFIXED, READ, ALLOW = 3, 4, 3, 3
+SHA_256 = 1
+SETTINGS = {
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "auto.create.topics.enable": "false",
+}
+# The first that fits an element of a path names it.
+NAMES = (
+    (re.compile(r"\A/(brokers/ids|kafka-acl-extended/prefixed/\w+|kafka-acl/\w+)/[^/]+"), r"/\1/N"),
+    (re.compile(r"\A/brokers/topics/[^/]+"), "/brokers/topics/T"),
+    (re.compile(r"\A/brokers/topics/T/partitions/\d+"), "/brokers/topics/T/partitions/P"),
+    (re.compile(r"\A/admin/delete_topics/[^/]+"), "/admin/delete_topics/T"),
+    (re.compile(r"\A/config/(topics|brokers|clients|ips)/[^/]+"), r"/config/\1/N"),
+    (re.compile(r"\A/config/users/[^/]+"), "/config/users/U"),
+    (re.compile(r"\A/config/users/U/clients/[^/]+"), "/config/users/U/clients/C"),
+    (re.compile(r"_\d{10}\Z"), "_S"),
+)
+
+
+def place_of(path: str) -> str:
+    for pattern, instead in NAMES:
+        path = pattern.sub(instead, path)
+    return path
+
+
+def forms(server: ZooKeeperServer, chroot: str = "") -> dict[str, list[str]]:
+    """The forms of all znodes below a chroot by their places, as texts."""
+    found: dict[str, set[str]] = {}
+    ephemeral = set()
+    for row in written(server.data_dir / "data"):
+        if not row.path.startswith(chroot + "/"):
+            continue
+        place = place_of(row.path.removeprefix(chroot))
+        if row.is_ephemeral:
+            ephemeral.add(place)
+        found.setdefault(place, set()).add(form_of(row.data))
+    return {
+        place: sorted(
+            f"ephemeral {form}" if place in ephemeral else form
+            for form in rows
+            if form != "nothing" or len(rows) == 1
+        )
+        for place, rows in sorted(found.items())
+        if not place.startswith("/zookeeper")
+    }
+
+
+def form_of(data: bytes) -> str:
+    """The form of a znode's data: "nothing", "number", "text", or version and names of fields."""
+    if not data:
+        return "nothing"
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return "text"
+    if not isinstance(value, dict):
+        return "number" if isinstance(value, int) else "text"
+    fields = [name for name in value if name != "version"]
+    return f"version {value.get('version', '-')}: {' '.join(sorted(fields))}"
+
+
+def act(bootstrap: str, settled: float = 30) -> None:
+    """Carries out what makes a broker write each kind of znode."""
+    with Cluster(bootstrap) as cluster:
+        create_topics(cluster, [NewTopic("t", 2, 2), NewTopic("gone", 1, 1)])
+        soon(lambda: _leaders(cluster, "t") == 2 and _leaders(cluster, "gone") == 1, "no leaders")
+        alter_configs(cluster, Resource(TOPIC_KIND, "t"), [ConfigChange(SET, "retention.ms", "9")])
+        for name in ("1", ""):
+            change = ConfigChange(SET, "log.cleaner.threads", "2")
+            alter_configs(cluster, Resource(BROKER_KIND, name), [change])
+        for names in (
+            {"user": "u"},
+            {"user": None},
+            {"client-id": "c"},
+            {"user": "u", "client-id": "c"},
+        ):
+            alter_quotas(cluster, names, {"producer_byte_rate": 1e9})
+        alter_quotas(cluster, {"ip": "127.0.0.9"}, {"connection_creation_rate": 1e6})
+        store_credentials(cluster, [NewCredential("u", SHA_256, 4096, b"salt", bytes(32))])
+        rules = [
+            Acl(TOPIC_KIND, "t", kind, "User:u", "*", READ, ALLOW) for kind in (LITERAL, PREFIXED)
+        ]
+        create_acls(cluster, rules)
+        create_partitions(cluster, {"t": 3})
+        delete_topics(cluster, ["gone"])
+        soon(lambda: _leaders(cluster, "t") == 3, "the new partition has no leader")
+        producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "x"})
+        producer.init_transactions(settled)
+        producer.begin_transaction()
+        producer.produce("t", b"value", partition=0)
+        producer.commit_transaction(settled)
+        consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["t"])
+        assert soon(lambda: consumer.poll(1), "nothing was read") is not None
+        consumer.close()
+        _reassign(cluster, "t", 0)
+
+
+def _leaders(cluster: Cluster, topic: str) -> int:
+    cluster.refresh([topic])
+    known = cluster.known(topic)
+    return 0 if known is None else sum(row.leader >= 0 for row in known.partitions)
+
+
+def _reassign(cluster: Cluster, topic: str, index: int) -> None:
+    """Gives a partition one replica, its leader, so that the other one goes."""
+    message = request(45)
+    leader = cluster.topic(topic).partition(index).leader
+    row = message.struct("topics.partitions")(partitionIndex=index, replicas=[leader])
+    topics = [message.struct("topics")(name=topic, partitions=[row])]
+    cluster.controller().call(45, message.cls(timeoutMs=10_000, topics=topics))
+
+
+def record(release: str) -> dict[str, list[str]]:
+    """The forms of one release: two brokers, one of which loses a log directory and restarts."""
+    with tempfile.TemporaryDirectory(prefix="barnabas-znodes-") as folder:
+        with ZooKeeperServer(Path(folder) / "zookeeper") as server:
+            brokers = []
+            for node_id in (1, 2):
+                spare = Path(folder) / f"spare-{node_id}"
+                dirs = f"{Path(folder) / f'kafka-{node_id}' / 'data'},{spare}"
+                settings = SETTINGS | {"log.dirs": dirs, "delegation.token.master.key": "key"}
+                broker = KafkaProcess(
+                    Path(folder), node_id, server.connect(), settings, version=release
+                )
+                brokers.append(broker.start())
+            try:
+                act(",".join(broker.address for broker in brokers))
+                _lose_directory(Path(folder) / "spare-2")
+                soon(lambda: "/log_dir_event_notification/log_dir_event_S" in forms(server), "none")
+                brokers[1].kill()
+                soon(lambda: _has_shrunk(server), "the ISR does not shrink")
+            finally:
+                for broker in brokers:
+                    if broker.is_running:
+                        broker.kill()
+            return forms(server)
+
+
+def _lose_directory(folder: Path) -> None:
+    """A file in place of a log directory: the next checkpoint fails."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    folder.rmdir()
+    folder.write_bytes(b"")
+
+
+def _has_shrunk(server: ZooKeeperServer) -> bool:
+    return any(
+        row.path.endswith("/state") and json.loads(row.data)["isr"] == [1]
+        for row in written(server.data_dir / "data")
+        if row.data and not row.is_creation
+    )
+
+
+def main(releases: Iterable[str]) -> None:
+    known = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    for release in releases:
+        began = time.monotonic()
+        known[release] = record(release)
+        print(f"Kafka {release}: {len(known[release])} places, {time.monotonic() - began:.0f} s")
+    RECORDED.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
