@@ -104,7 +104,7 @@ class _Channel:
                     refused = error_of(answer.errorCode)()
                     log.info("broker %d refuses: %s", self.told.broker_id, refused.message)
                     return False
-                row.acknowledge()
+                row.acknowledge(answer)
                 if self._state is not state or self._is_stopped:
                     return False  # the newer state has all of this one
         except ClientError:

@@ -4,23 +4,32 @@
 present state and returns requests for the differences alone, so that the controller needs no queue:
 a broker that was slow or away gets fewer and larger requests. No function does I/O.
 
+    UpdateMetadata    of the live brokers to every broker: Kafka follows no leader that it does not
+                      know as a live broker
+    StopReplica       to a former replica, and to the replicas of a topic that is deleted
+    UpdateMetadata    of deleted partitions to every broker: their leader is -2 (DURING_DELETE)
     LeaderAndIsr      to a replica, when its partition is new to it, or has another leader epoch or
                       other replicas
-    StopReplica       to a former replica, and to the replicas of a topic that is being deleted
-    UpdateMetadata    to every broker: all states that are new to it, and the live brokers
+    UpdateMetadata    to every broker: all states that are new to it
+
+Kafka keeps the files of a topic that was deleted while it was away, and refuses a later topic of
+the same name (INCONSISTENT_TOPIC_ID). Such a replica is stopped, which deletes its files, and asked
+again.
 
 Source: Kafka's ControllerBrokerRequestBatch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from barnabas.errors import InconsistentTopicId
 from barnabas.metadata.cluster_state import Broker, ClusterState, Partition, Topic
-from barnabas.metadata.znodes import PartitionState, uuid_bytes
+from barnabas.metadata.znodes import PartitionState, TopicAssignment, uuid_bytes
 from barnabas.wire import Struct, request
+from barnabas.wire.uuids import uuid_text
 
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA = 4, 5, 6
 LEADER_AND_ISR_MAX, STOP_REPLICA_MAX, UPDATE_METADATA_MAX = 7, 4, 8
@@ -49,17 +58,17 @@ class Told:
     broker_epoch: int
     brokers: Mapping[int, Broker] | None = None
     controller_epoch: int = -1
-    rows: dict[Place, Row] = field(default_factory=dict)
+    rows: dict[str, dict[int, Row]] = field(default_factory=dict)  # by topic and partition
     topics: dict[str, Topic] = field(default_factory=dict)  # whose rows are up to date
 
     def row(self, topic: Topic, index: int) -> Row | None:
         """What was told of a partition; None for a new one, also of a former topic's name."""
-        row = self.rows.get((topic.name, index))
+        row = self.rows.get(topic.name, {}).get(index)
         return None if row is None or row.topic_id != topic.topic_id else row
 
     def note(self, row: _Wanted, version: int, is_replica: bool) -> None:
         """Notes that the broker has acknowledged a partition."""
-        self.rows[row.place] = Row(
+        self.rows.setdefault(row.topic.name, {})[row.number] = Row(
             row.topic.topic_id,
             version,
             row.state.leader_epoch,
@@ -67,40 +76,72 @@ class Told:
             is_replica,
         )
 
+    def note_stopped(self, place: Place) -> None:
+        row = self.rows.get(place[0], {}).get(place[1])
+        if row is not None:
+            self.rows[place[0]][place[1]] = row._replace(is_replica=False)
+
+    def forget(self, place: Place) -> None:
+        """Notes that the broker knows a partition no more."""
+        rows = self.rows.get(place[0], {})
+        rows.pop(place[1], None)
+        if not rows:
+            self.rows.pop(place[0], None)
+
 
 class Request(NamedTuple):
-    """A request in any version, and what its acknowledgement means."""
+    """A request in any version, and what its acknowledgement, the answer to it, means."""
 
     key: int
     version_max: int
     body: Callable[[int], Struct]  # by version
-    acknowledge: Callable[[], None]
+    acknowledge: Callable[[Struct], None]
 
 
 def next_requests(told: Told, state: ClusterState, controller_id: int) -> Iterator[Request]:
     """Yields the requests that bring a broker up to date. Send them in order, and call
     `acknowledge` after each answer; after a failure begin again."""
     changed = [topic for topic in state.topics.values() if told.topics.get(topic.name) is not topic]
-    gone = [name for name in told.topics if name not in state.topics]
-    asked = [row for topic in changed for row in _wanted(told, topic) if row.is_replica]
-    for part in _parts(asked):
-        yield _leader_and_isr(told, state, part, controller_id)
-    stopped = [place for topic in changed for place in _stopped(told, topic)]
-    stopped += [place for place, row in told.rows.items() if place[0] in gone and row.is_replica]
+    if told.brokers != state.brokers or told.controller_epoch != state.controller_epoch:
+        yield _update_metadata(told, state, [], controller_id)
+    deleted = list(_deleted(told, state, changed))
+    stopped = [place for place, is_replica in deleted if is_replica]
+    stopped += [place for topic in changed for place in _stopped(told, topic)]
     for places in _parts(stopped):
         yield _stop_replica(told, state, places, controller_id)
+    for places in _parts([place for place, _ in deleted]):
+        yield _removal(told, state, places, controller_id)
+    strays: list[_Wanted] = []
+    asked = [row for topic in changed for row in _wanted(told, topic) if row.is_replica]
+    for part in _parts(asked):
+        yield _leader_and_isr(told, state, part, controller_id, strays)
+    for part in _parts(strays):
+        yield _stop_replica(told, state, [row.place for row in part], controller_id, strays=True)
+        yield _leader_and_isr(told, state, part, controller_id, [])
     news = [row for topic in changed for row in _wanted(told, topic) if row.is_news]
-    has_other_brokers = told.brokers != state.brokers or (
-        told.controller_epoch != state.controller_epoch
-    )
-    for part in _parts(news) or ([[]] if has_other_brokers else []):
+    for part in _parts(news):
         yield _update_metadata(told, state, part, controller_id)
     for topic in changed:
         told.topics[topic.name] = topic
-    for name in gone:
+    for name in [name for name in told.topics if name not in state.topics]:
         del told.topics[name]
-        for place in [place for place in told.rows if place[0] == name]:
-            del told.rows[place]
+
+
+def _deleted(
+    told: Told, state: ClusterState, changed: Iterable[Topic]
+) -> Iterator[tuple[Place, bool]]:
+    """The partitions of topics that are gone, of an earlier topic of the same name, and of topics
+    that are being deleted; and whether the broker is to stop a replica of it. An earlier controller
+    may have told the broker of a topic that is being deleted."""
+    for name in [name for name in told.rows if name not in state.topics]:
+        yield from (((name, index), row.is_replica) for index, row in told.rows[name].items())
+    for topic in changed:
+        for index, row in told.rows.get(topic.name, {}).items():
+            if row.topic_id != topic.topic_id:
+                yield (topic.name, index), row.is_replica
+        if topic.deleting:
+            for index, partition in topic.partitions.items():
+                yield (topic.name, index), told.broker_id in partition.replicas
 
 
 class _Wanted(NamedTuple):
@@ -117,6 +158,8 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(told: Told, topic: Topic) -> Iterator[_Wanted]:
+    if topic.deleting:
+        return
     for index, partition in topic.partitions.items():
         state = partition.state
         if state is None:
@@ -130,18 +173,15 @@ def _wanted(told: Told, topic: Topic) -> Iterator[_Wanted]:
             or row.leader_epoch != state.leader_epoch
             or row.replicas != partition.replicas
         )
-        if topic.deleting:
-            is_replica = False
         if is_new or is_replica:
             yield _Wanted(topic, index, partition, state, is_replica, is_new)
 
 
 def _stopped(told: Told, topic: Topic) -> Iterator[Place]:
+    """The partitions that moved to other brokers."""
     for index, partition in topic.partitions.items():
-        row = told.rows.get((topic.name, index))
-        if row is None or not row.is_replica:
-            continue
-        if topic.deleting or told.broker_id not in partition.replicas:
+        row = told.row(topic, index)
+        if row is not None and row.is_replica and told.broker_id not in partition.replicas:
             yield topic.name, index
 
 
@@ -150,8 +190,14 @@ def _parts(rows: list[Any]) -> list[list[Any]]:
 
 
 def _leader_and_isr(
-    told: Told, state: ClusterState, rows: list[_Wanted], controller_id: int
+    told: Told,
+    state: ClusterState,
+    rows: list[_Wanted],
+    controller_id: int,
+    strays: list[_Wanted],
 ) -> Request:
+    """`strays` gets the rows that the broker refuses because it has files of an earlier topic."""
+
     def body(version: int) -> Struct:
         message = request(LEADER_AND_ISR)
         made = message.cls(
@@ -162,24 +208,48 @@ def _leader_and_isr(
         )
         if version < 2:
             made.ungroupedPartitionStates = [
-                _row(message.struct("ungroupedPartitionStates"), row, "partitionEpoch")
+                _row(message.struct("ungroupedPartitionStates"), row, state, "partitionEpoch")
                 for row in rows
             ]
         else:
-            made.topicStates = _by_topic(message, rows, "partitionEpoch")
+            made.topicStates = _by_topic(message, rows, state, "partitionEpoch")
         return made
 
-    def acknowledge() -> None:
+    def acknowledge(answer: Struct) -> None:
+        refused = _inconsistent(answer)
         for row in rows:
+            if {row.place, (row.topic.topic_id, row.number)} & refused:
+                strays.append(row)
+                continue
             known = told.row(row.topic, row.number)
             told.note(row, version=-1 if known is None else known.version, is_replica=True)
 
     return Request(LEADER_AND_ISR, LEADER_AND_ISR_MAX, body, acknowledge)
 
 
+def _inconsistent(answer: Struct) -> set[tuple[str | None, int]]:
+    """The partitions of an answer to LeaderAndIsr with INCONSISTENT_TOPIC_ID: by the topic's name
+    up to version 4, else by its id."""
+    found: set[tuple[str | None, int]] = {
+        (row.topicName, row.partitionIndex)
+        for row in getattr(answer, "partitionErrors", None) or ()
+        if row.errorCode == InconsistentTopicId.code
+    }
+    for topic in getattr(answer, "topics", None) or ():
+        for row in topic.partitionErrors:
+            if row.errorCode == InconsistentTopicId.code:
+                found.add((uuid_text(topic.topicId), row.partitionIndex))
+    return found
+
+
 def _stop_replica(
-    told: Told, state: ClusterState, places: list[Place], controller_id: int
+    told: Told,
+    state: ClusterState,
+    places: list[Place],
+    controller_id: int,
+    strays: bool = False,
 ) -> Request:
+    """`strays`: the places have files of topics that were deleted earlier."""
     by_topic: dict[str, list[int]] = {}
     for name, index in places:
         by_topic.setdefault(name, []).append(index)
@@ -208,7 +278,9 @@ def _stop_replica(
                     partitionStates=[
                         row_of(
                             partitionIndex=index,
-                            leaderEpoch=_stop_epoch(state, name, index),
+                            leaderEpoch=DURING_DELETE
+                            if strays
+                            else _stop_epoch(told, state, name, index),
                             deletePartition=True,
                         )
                         for index in indexes
@@ -218,20 +290,40 @@ def _stop_replica(
             ]
         return made
 
-    def acknowledge() -> None:
+    def acknowledge(_answer: Struct) -> None:
         for place in places:
-            told.rows[place] = told.rows[place]._replace(is_replica=False)
+            told.note_stopped(place)
 
     return Request(STOP_REPLICA, STOP_REPLICA_MAX, body, acknowledge)
 
 
-def _stop_epoch(state: ClusterState, name: str, index: int) -> int:
-    """Returns the leader epoch of a StopReplica row; -2 while the topic is being deleted."""
+def _stop_epoch(told: Told, state: ClusterState, name: str, index: int) -> int:
+    """Returns the leader epoch of a StopReplica row; -2 when the topic is deleted."""
     topic = state.topics.get(name)
-    partition = None if topic is None or topic.deleting else topic.partitions.get(index)
-    if partition is None or partition.state is None:
+    if topic is None or topic.deleting or told.row(topic, index) is None:
         return DURING_DELETE
-    return partition.state.leader_epoch
+    now = topic.partitions[index].state
+    return DURING_DELETE if now is None else now.leader_epoch
+
+
+def _removal(told: Told, state: ClusterState, places: list[Place], controller_id: int) -> Request:
+    """UpdateMetadata of partitions that are deleted."""
+    without = PartitionState(DURING_DELETE, 0, (), state.controller_epoch)
+    rows = []
+    for name, index in places:
+        row = told.rows.get(name, {}).get(index)
+        topic = state.topics.get(name)
+        topic_id = row.topic_id if row is not None else topic.topic_id if topic else None
+        assignment = TopicAssignment({}, topic_id)
+        gone = Topic(name, assignment, -1, {}, deleting=True)
+        rows.append(_Wanted(gone, index, Partition((), without, 0), without, False, True))
+    made = _update_metadata(told, state, rows, controller_id)
+
+    def acknowledge(_answer: Struct) -> None:
+        for place in places:
+            told.forget(place)
+
+    return made._replace(acknowledge=acknowledge)
 
 
 def _update_metadata(
@@ -247,13 +339,14 @@ def _update_metadata(
         )
         if version < 5:
             made.ungroupedPartitionStates = [
-                _row(message.struct("ungroupedPartitionStates"), row, "zkVersion") for row in rows
+                _row(message.struct("ungroupedPartitionStates"), row, state, "zkVersion")
+                for row in rows
             ]
         else:
-            made.topicStates = _by_topic(message, rows, "zkVersion")
+            made.topicStates = _by_topic(message, rows, state, "zkVersion")
         return made
 
-    def acknowledge() -> None:
+    def acknowledge(_answer: Struct) -> None:
         told.brokers, told.controller_epoch = state.brokers, state.controller_epoch
         for row in rows:
             known = told.row(row.topic, row.number)
@@ -263,7 +356,9 @@ def _update_metadata(
     return Request(UPDATE_METADATA, UPDATE_METADATA_MAX, body, acknowledge)
 
 
-def _by_topic(message: Any, rows: list[_Wanted], epoch_name: str) -> list[Struct]:
+def _by_topic(
+    message: Any, rows: list[_Wanted], state: ClusterState, epoch_name: str
+) -> list[Struct]:
     topic_of = message.struct("topicStates")
     row_of = message.struct("topicStates.partitionStates")
     topics: dict[str, Struct] = {}
@@ -273,15 +368,17 @@ def _by_topic(message: Any, rows: list[_Wanted], epoch_name: str) -> list[Struct
             made = topics[row.topic.name] = topic_of(topicName=row.topic.name, partitionStates=[])
             if row.topic.topic_id is not None:
                 made.topicId = uuid_bytes(row.topic.topic_id)
-        made.partitionStates.append(_row(row_of, row, epoch_name))
+        made.partitionStates.append(_row(row_of, row, state, epoch_name))
     return list(topics.values())
 
 
-def _row(row_of: Callable[..., Struct], row: _Wanted, epoch_name: str) -> Struct:
+def _row(
+    row_of: Callable[..., Struct], row: _Wanted, state: ClusterState, epoch_name: str
+) -> Struct:
     made = row_of(
         partitionIndex=row.number,
         controllerEpoch=row.state.controller_epoch,
-        leader=DURING_DELETE if row.topic.deleting else row.state.leader,
+        leader=row.state.leader,
         leaderEpoch=row.state.leader_epoch,
         isr=list(row.state.isr),
         replicas=list(row.partition.replicas),
@@ -289,6 +386,8 @@ def _row(row_of: Callable[..., Struct], row: _Wanted, epoch_name: str) -> Struct
     )
     if hasattr(made, "topicName"):
         made.topicName = row.topic.name
+    if hasattr(made, "offlineReplicas"):
+        made.offlineReplicas = [id_ for id_ in row.partition.replicas if id_ not in state.brokers]
     if hasattr(made, "addingReplicas"):
         made.addingReplicas = list(row.topic.assignment.adding_replicas.get(row.number, ()))
         made.removingReplicas = list(row.topic.assignment.removing_replicas.get(row.number, ()))

@@ -14,9 +14,16 @@ from barnabas.controller.told import (
     Told,
     next_requests,
 )
+from barnabas.errors import InconsistentTopicId
 from barnabas.metadata.cluster_state import Broker, ClusterState, Partition, Topic
-from barnabas.metadata.znodes import BrokerRegistration, Endpoint, PartitionState, TopicAssignment
-from barnabas.wire import request
+from barnabas.metadata.znodes import (
+    BrokerRegistration,
+    Endpoint,
+    PartitionState,
+    TopicAssignment,
+    uuid_bytes,
+)
+from barnabas.wire import request, response
 
 IDS = {"t": "AAAAAAAAQAEAAAAAAAAAAQ", "u": "AAAAAAAAQAEAAAAAAAAAAg"}
 CONTROLLER = 1
@@ -47,6 +54,11 @@ def cluster(*topics, brokers=(1, 2, 3)):
     )
 
 
+def knows_brokers(broker_id):
+    """A broker that knows the live ones, and no partition."""
+    return Told(broker_id, 100 + broker_id, cluster().brokers, controller_epoch=3)
+
+
 def asked(told, state, acknowledged=True):
     """The requests, as {key: [topic-partition, ...]}; each is encoded in all of its versions."""
     found = {}
@@ -62,7 +74,7 @@ def asked(told, state, acknowledged=True):
         found.setdefault(row.key, []).extend(f"{name}-{index}" for name, index in places[0])
         if not acknowledged:
             break
-        row.acknowledge()
+        row.acknowledge(response(row.key).cls())
     return found
 
 
@@ -79,6 +91,16 @@ def _places(key, back, version):
         ]
     last = 1 if key == LEADER_AND_ISR else 4
     return [(row.topic, row.index) for row in told_states(back, last, version)]
+
+
+def test_a_broker_knows_the_live_ones_before_it_is_asked_to_follow():
+    """Kafka follows no leader that it does not know as a live broker."""
+    state = cluster(topic("t", partition([1, 2], 1)))
+    keys = []
+    for row in next_requests(Told(2, 102), state, CONTROLLER):
+        keys.append(row.key)
+        row.acknowledge(response(row.key).cls())
+    assert keys == [UPDATE_METADATA, LEADER_AND_ISR, UPDATE_METADATA]
 
 
 def test_a_new_broker_is_told_everything_and_asked_for_its_replicas():
@@ -105,7 +127,7 @@ def test_another_leader_epoch_and_other_replicas_are_asked():
 
 
 def test_what_was_not_acknowledged_is_sent_again():
-    told = Told(2, 102)
+    told = knows_brokers(2)
     state = cluster(topic("t", partition([1, 2], 1)))
     assert asked(told, state, acknowledged=False) == {LEADER_AND_ISR: ["t-0"]}
     newer = cluster(topic("t", partition([1, 2], 1, epoch=4, version=7)))
@@ -140,11 +162,11 @@ def test_a_deleted_topic(is_marked_first):
     told = Told(2, 102)
     one, two = topic("t", partition([1, 2], 1)), topic("u", partition([1, 2], 1))
     asked(told, cluster(one, two))
+    deleted = {STOP_REPLICA: ["t-0"], UPDATE_METADATA: ["t-0"]}
     if is_marked_first:
-        marked = cluster(replace(one, deleting=True), two)
-        assert asked(told, marked) == {STOP_REPLICA: ["t-0"]}
+        assert asked(told, cluster(replace(one, deleting=True), two)) == deleted
     else:
-        assert asked(told, cluster(two)) == {STOP_REPLICA: ["t-0"]}
+        assert asked(told, cluster(two)) == deleted
     assert asked(told, cluster(two)) == {}
     again = replace(topic("t", partition([1, 2], 2)), assignment=one.assignment)
     assert asked(told, cluster(again, two)) == {LEADER_AND_ISR: ["t-0"], UPDATE_METADATA: ["t-0"]}
@@ -155,12 +177,66 @@ def test_a_topic_made_again_under_another_id_is_new():
     asked(told, cluster(topic("t", partition([1, 2], 1, version=9))))
     other = TopicAssignment({0: (1, 2)}, IDS["u"])
     again = replace(topic("t", partition([1, 2], 1, version=0)), assignment=other)
-    assert asked(told, cluster(again)) == {LEADER_AND_ISR: ["t-0"], UPDATE_METADATA: ["t-0"]}
+    assert asked(told, cluster(again)) == {
+        STOP_REPLICA: ["t-0"],
+        UPDATE_METADATA: ["t-0", "t-0"],  # the former one ends, and the new one begins
+        LEADER_AND_ISR: ["t-0"],
+    }
+    assert asked(told, cluster(again)) == {}
+
+
+def test_a_topic_that_goes_while_its_leaders_are_told_is_stopped():
+    told = knows_brokers(2)
+    asked(told, cluster(topic("t", partition([1, 2], 1))), acknowledged=False)
+    [row, *_] = next_requests(told, cluster(topic("t", partition([1, 2], 1))), CONTROLLER)
+    row.acknowledge(response(row.key).cls())  # and then the newer state comes
+    assert asked(told, cluster()) == {STOP_REPLICA: ["t-0"], UPDATE_METADATA: ["t-0"]}
 
 
 def test_a_partition_that_is_deleted_has_kafkas_leader():
-    told = Told(3, 103)
+    """Also for a broker that heard of the topic from an earlier controller."""
+    told = knows_brokers(2)
     marked = topic("t", partition([1, 2], 1), deleting=True)
-    [row] = next_requests(told, cluster(marked), CONTROLLER)
+    stop, row = next_requests(told, cluster(marked), CONTROLLER)
+    [stopped] = stop.body(4).topicStates[0].partitionStates
+    assert stop.key == STOP_REPLICA and stopped.leaderEpoch == DURING_DELETE
     [sent] = told_states(row.body(8), 4, 8)
     assert row.key == UPDATE_METADATA and sent.state.leader == DURING_DELETE
+
+
+@pytest.mark.parametrize("version", [4, 7])
+def test_files_of_an_earlier_topic_are_deleted(version):
+    """Kafka keeps the files of a topic that was deleted while it was away."""
+    told = knows_brokers(2)
+    state = cluster(topic("t", partition([1, 2], 1), partition([1, 2], 1)))
+    sent = []
+    for row in next_requests(told, state, CONTROLLER):
+        sent.append(row.key)
+        answer = response(row.key).cls()
+        if sent == [LEADER_AND_ISR]:
+            answer = _inconsistent(version)
+        if row.key == STOP_REPLICA:
+            [place] = _places(row.key, row.body(4), 4)
+            assert place == ("t", 1)
+        row.acknowledge(answer)
+    assert sent == [LEADER_AND_ISR, STOP_REPLICA, LEADER_AND_ISR, UPDATE_METADATA]
+    assert asked(told, state) == {}
+
+
+def _inconsistent(version):
+    message = response(LEADER_AND_ISR)
+    if version < 5:
+        row_of = message.struct("partitionErrors")
+        row = row_of(topicName="t", partitionIndex=1, errorCode=InconsistentTopicId.code)
+        return message.cls(partitionErrors=[row])
+    row_of = message.struct("topics.partitionErrors")
+    row = row_of(partitionIndex=1, errorCode=InconsistentTopicId.code)
+    topic_of = message.struct("topics")
+    return message.cls(topics=[topic_of(topicId=uuid_bytes(IDS["t"]), partitionErrors=[row])])
+
+
+def test_replicas_on_brokers_that_are_away_are_offline():
+    told = Told(2, 102)
+    state = cluster(topic("t", partition([1, 2, 3], 1)), brokers=(1, 2))
+    row = list(next_requests(told, state, CONTROLLER))[-1]
+    assert row.body(8).topicStates[0].partitionStates[0].offlineReplicas == [3]
