@@ -140,6 +140,21 @@ def reassigned(
     return _next(state, leader, isr, controller_epoch)
 
 
+def with_replicas(
+    partition: Partition, replicas: Sequence[int], brokers: Collection[int], controller_epoch: int
+) -> PartitionState | None:
+    """Returns the state when the replicas become others, with the next leader epoch: Kafka's
+    brokers take other replicas by a new leader epoch only. None when no replica could lead."""
+    state = partition.state
+    if state is None:
+        return None
+    isr = [broker_id for broker_id in state.isr if broker_id in replicas]
+    leader: int | None = state.leader
+    if leader not in replicas:
+        leader = next((row for row in replicas if row in isr and row in brokers), None)
+    return None if leader is None else _next(state, leader, isr, controller_epoch)
+
+
 def _first(partition: Partition, candidates: Collection[int]) -> int | None:
     return next((row for row in partition.replicas if row in candidates), None)
 

@@ -1,7 +1,8 @@
 """Moves partitions to other brokers (KIP-455): begins, advances and cancels reassignments.
 
     begun      the assignment has the target first, then the former replicas; it names those that
-               come (adding_replicas) and go (removing_replicas). The new ones fetch
+               come (adding_replicas) and go (removing_replicas). The leader gets the next leader
+               epoch and hears of them; the new ones fetch
     done       when all of the target are in the ISR: one multi writes the assignment without the
                replicas that go, and a leader and an ISR of the target
     cancelled  the assignment is as before; replicas that were coming drop their logs
@@ -12,10 +13,10 @@ The tree has all of it, so that the next controller goes on where one ended.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from barnabas.controller.elections import reassigned
+from barnabas.controller.elections import reassigned, with_replicas
 from barnabas.errors import (
     InvalidReplicaAssignment,
     KafkaError,
@@ -35,7 +36,7 @@ from barnabas.metadata.tree import (
 from barnabas.metadata.znodes import TopicAssignment
 
 ATTEMPTS_MAX = 5
-TOGETHER_MAX = 200  # partitions of a topic whose reassignment ends in one multi
+TOGETHER_MAX = 200  # partitions of a topic whose reassignment begins or ends in one multi
 
 Place = tuple[str, int]
 Replicas = Sequence[int] | None  # the target; None cancels
@@ -62,8 +63,10 @@ class Reassignments:
             by_topic.setdefault(name, {})[index] = replicas
         with self._lock:
             for name, rows in by_topic.items():
-                found = self._begin_of(check, name, rows)
-                outcomes |= {(name, index): error for index, error in found.items()}
+                places = list(rows.items())
+                for at in range(0, len(places), TOGETHER_MAX):
+                    found = self._begin_of(check, name, dict(places[at : at + TOGETHER_MAX]))
+                    outcomes |= {(name, index): error for index, error in found.items()}
         self.advance(check)
         return outcomes
 
@@ -100,8 +103,9 @@ class Reassignments:
             if assignment == topic.assignment:
                 return outcomes
             path = znodes.topic_path(name)
-            operation = SetData(path, assignment.encode(), topic.assignment_version)
-            written = written_by_controller([operation], self._tree, check)
+            whole = SetData(path, assignment.encode(), topic.assignment_version)
+            operations = [whole, *_next_epochs(state, topic, assignment)]
+            written = written_by_controller(operations, self._tree, check)
             self._reader.refresh_topics([name])
             if written:
                 return outcomes
@@ -140,6 +144,20 @@ def _moved(
         tuple(broker for broker in full if broker not in origin),
         tuple(broker for broker in full if broker not in replicas),
     )
+
+
+def _next_epochs(
+    state: ClusterState, topic: Topic, assignment: TopicAssignment
+) -> Iterator[SetData]:
+    """Yields the states of the partitions that get other replicas."""
+    for index, partition in topic.partitions.items():
+        replicas = assignment.partitions[index]
+        if set(replicas) == set(partition.replicas):
+            continue
+        after = with_replicas(partition, replicas, state.brokers, state.controller_epoch)
+        if after is not None:
+            path = znodes.partition_state_path(topic.name, index)
+            yield SetData(path, after.encode(), partition.state_version)
 
 
 def _check(state: ClusterState, replicas: Sequence[int]) -> None:

@@ -87,12 +87,12 @@ def moved(tmp_path):
 def test_a_partition_moves_to_other_brokers(moved):
     assert moved.begin([3, 4]) is None
     assert moved.assigned() == ((3, 4, 1, 2), (3, 4), (1, 2))
-    assert moved.state() == (1, (1, 2), 5), "nothing moves before the copy"
+    assert moved.state() == (1, (1, 2), 6), "the leader hears of the new replicas and leads on"
     moved.in_isr(1, 2, 3)
     assert moved.assigned() == ((3, 4, 1, 2), (3, 4), (1, 2))
     moved.in_isr(1, 2, 3, 4)
     assert moved.assigned() == ((3, 4), (), ())
-    assert moved.state() == (3, (3, 4), 6)
+    assert moved.state() == (3, (3, 4), 7)
 
 
 def test_a_leader_of_the_target_stays(moved):
@@ -100,7 +100,7 @@ def test_a_leader_of_the_target_stays(moved):
     assert moved.assigned() == ((3, 1, 2), (3,), (2,))
     moved.in_isr(1, 2, 3)
     assert moved.assigned() == ((3, 1), (), ())
-    assert moved.state() == (1, (1, 3), 6)
+    assert moved.state() == (1, (1, 3), 7)
 
 
 def test_a_smaller_factor_needs_no_copy(moved):
@@ -126,8 +126,10 @@ def test_a_second_target_replaces_the_first(moved):
 def test_cancelled(moved):
     assert isinstance(moved.begin(None), NoReassignmentInProgress)
     moved.begin([3, 4])
+    moved.in_isr(1, 2, 3)
     assert moved.begin(None) is None
     assert moved.assigned() == ((1, 2), (), ())
+    assert moved.state() == (1, (1, 2), 7), "a replica that goes is in the ISR"
     assert isinstance(moved.begin(None), NoReassignmentInProgress)
 
 
