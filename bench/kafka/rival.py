@@ -185,6 +185,7 @@ class Rival:
         self.features = dict(features or {})  # of a new cluster, where not the release's own
         self._broker: subprocess.Popen[bytes] | None = None
         self._zookeeper: subprocess.Popen[bytes] | None = None
+        self._log_before = 0  # bytes of the log that earlier starts wrote
 
     @property
     def address(self) -> str:
@@ -209,6 +210,8 @@ class Rival:
         try:
             if self.mode == "zookeeper" and "zookeeper.connect" not in self.settings:
                 self._start_zookeeper()
+            said = self._log("server")
+            self._log_before = said.stat().st_size if said.exists() else 0
             self._broker = self._spawn(self._command(), "broker.out")
             self._wait_for_port(self._broker, self.port, "broker.out")
             self._wait_for_log(self._broker, "started (kafka.server.")
@@ -317,7 +320,8 @@ class Rival:
         """Kafka opens its port a little before it knows itself as a broker."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline and process.poll() is None:
-            if line in self._log("server").read_text(errors="replace"):
+            said = self._log("server").read_bytes()[self._log_before :]
+            if line in said.decode(errors="replace"):
                 return
             time.sleep(0.05)
         raise RivalError(f"the log does not say {line!r} after {START_TIMEOUT_S} s")

@@ -4,11 +4,9 @@ Each broker is a process of its own. At the end the files of all replicas are re
 same batches at the same offsets, with the same leader epochs.
 """
 
-import threading
-
 import pytest
+from cluster.acknowledged import Sender, equal_replicas, leaders_and_isrs
 from cluster.three_brokers import Cluster, soon
-from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 pytestmark = pytest.mark.takes(seconds=60)
@@ -16,73 +14,13 @@ pytestmark = pytest.mark.takes(seconds=60)
 TOPIC = "replicated"
 
 
-class Sender:
-    """Produces numbers with acks=all and idempotence until it is stopped."""
-
-    def __init__(self, servers):
-        self._producer = Producer(
-            {
-                "bootstrap.servers": servers,
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "topic.metadata.refresh.interval.ms": 1000,
-            }
-        )
-        self.acknowledged = {}
-        self.refused = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self):
-        number = 0
-        while not self._stop.is_set():
-            self._producer.produce(TOPIC, b"%d" % number, on_delivery=self._delivered)
-            self._producer.poll(0.002)
-            number += 1
-
-    def _delivered(self, error, message):
-        if error is not None:
-            self.refused.append((message.value(), error))
-        else:
-            self.acknowledged[message.offset()] = message.value()
-
-    def wait_for_more(self, count=200):
-        before = len(self.acknowledged)
-        soon(lambda: len(self.acknowledged) >= before + count, "nothing more is acknowledged")
-
-    def stop(self):
-        self._stop.set()
-        self._thread.join()
-        assert self._producer.flush(60) == 0
-        return self.acknowledged
-
-
-def metadata(cluster):
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    return admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions[0]
+def leader(cluster):
+    return leaders_and_isrs(cluster.bootstrap_servers, TOPIC)[0][0]
 
 
 def isr(cluster):
-    try:
-        return sorted(metadata(cluster).isrs)
-    except (KafkaException, KeyError):  # a broker that does not know the topic yet
-        return None
-
-
-def read_all(servers, count):
-    consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": "reader", "auto.offset.reset": "earliest"}
-    )
-    consumer.subscribe([TOPIC])
-    found = {}
-    while len(found) < count:
-        message = consumer.poll(30)
-        assert message is not None, f"{len(found)} of {count} records were read"
-        if message.error() is None:
-            found[message.offset()] = message.value()
-    consumer.close()
-    return found
+    found = leaders_and_isrs(cluster.bootstrap_servers, TOPIC)
+    return found[0][1] if found else None
 
 
 def test_the_leader_is_killed_and_comes_back(own_zookeeper, tmp_path):
@@ -91,12 +29,12 @@ def test_the_leader_is_killed_and_comes_back(own_zookeeper, tmp_path):
         new = NewTopic(TOPIC, 1, 3, config={"min.insync.replicas": "2"})
         admin.create_topics([new])[TOPIC].result(30)
         soon(lambda: isr(cluster) == [1, 2, 3], "the ISR has not all three")
-        sender = Sender(cluster.bootstrap_servers)
+        sender = Sender(cluster.bootstrap_servers, TOPIC)
         sender.wait_for_more()
-        first = metadata(cluster).leader
+        first = leader(cluster)
         cluster.brokers[first].kill()
         sender.wait_for_more()
-        second = metadata(cluster).leader
+        second = leader(cluster)
         assert second != first
         assert isr(cluster) == sorted({1, 2, 3} - {first})
         cluster.brokers[first].start()
@@ -107,14 +45,10 @@ def test_the_leader_is_killed_and_comes_back(own_zookeeper, tmp_path):
         cluster.brokers[second].start()
         soon(lambda: isr(cluster) == [1, 2, 3], "the second one did not come back into the ISR")
         sender.wait_for_more()
-        acknowledged = sender.stop()
-        assert sender.refused == []
-        found = read_all(cluster.bootstrap_servers, len(acknowledged))
-        assert {offset: found[offset] for offset in acknowledged} == acknowledged
-        replicas = []
+        sender.stop()
+        sender.check(cluster.bootstrap_servers)
         for broker in cluster.brokers.values():
             broker.stop()
-            replicas.append(list(broker.batches(TOPIC, 0)))
-        assert len(replicas[0]) > 10
-        assert replicas[0] == replicas[1] == replicas[2]
-        assert sorted({epoch for _offset, epoch, _batch in replicas[0]})[-1] >= 2
+        assert equal_replicas(cluster.brokers.values(), TOPIC, 1) > 10
+        epochs = {epoch for _offset, epoch, _batch in cluster.brokers[first].batches(TOPIC, 0)}
+        assert max(epochs) >= 2

@@ -99,18 +99,22 @@ class BrokerProcess:
         self._process.wait(ENDS_S)
 
     def batches(self, topic: str, partition: int) -> Iterator[tuple[int, int, bytes]]:
-        """The batches of a replica, as its files have them: base offset, leader epoch, bytes. Call
-        it when the broker is stopped."""
-        for path in sorted((self.data / f"{topic}-{partition}").glob("*.log")):
-            data, at = path.read_bytes(), 0
-            while at + BATCH_HEADER_BYTES <= len(data):
-                length = int.from_bytes(data[at + LENGTH_AT : at + LENGTH_BEFORE], "big")
-                batch = data[at : at + LENGTH_BEFORE + length]
-                if len(batch) < LENGTH_BEFORE + length or length == 0:
-                    break
-                header = parse_header(batch)
-                yield header.base_offset, header.leader_epoch, batch
-                at += len(batch)
+        """As `batches_in`, of one partition. Call it when the broker is stopped."""
+        return batches_in(self.data / f"{topic}-{partition}")
+
+
+def batches_in(folder: Path) -> Iterator[tuple[int, int, bytes]]:
+    """The batches of a replica, as its files have them: base offset, leader epoch, bytes."""
+    for path in sorted(folder.glob("*.log")):
+        data, at = path.read_bytes(), 0
+        while at + BATCH_HEADER_BYTES <= len(data):
+            length = int.from_bytes(data[at + LENGTH_AT : at + LENGTH_BEFORE], "big")
+            batch = data[at : at + LENGTH_BEFORE + length]
+            if len(batch) < LENGTH_BEFORE + length or length == 0:
+                break
+            header = parse_header(batch)
+            yield header.base_offset, header.leader_epoch, batch
+            at += len(batch)
 
 
 class Cluster:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from compat.support import KAFKA, QUICK_HEAP, rival
 
+BESIDE_BARNABAS = "3.9.2"  # in one cluster (tests/cluster)
+
 
 def make(version: str) -> Path:
     """Returns the archive; makes it if it is missing. Raises RivalError."""
@@ -19,7 +21,8 @@ def make(version: str) -> Path:
         return kept
     with tempfile.TemporaryDirectory(prefix="barnabas-classes-") as folder:
         new = kept.with_suffix(".new")  # in the same file system, so that the rename is atomic
-        broker = rival.Rival(version, folder, heap=QUICK_HEAP)
+        mode = "kraft" if version.startswith("4.") else "zookeeper"
+        broker = rival.Rival(version, folder, mode, heap=QUICK_HEAP)
         broker.prepare()  # in a JVM that writes no archive
         broker.heap = (*QUICK_HEAP, f"-XX:ArchiveClassesAtExit={new}")
         broker.start()
@@ -30,4 +33,5 @@ def make(version: str) -> Path:
 
 
 if __name__ == "__main__":
-    print(make(KAFKA))
+    for version in (KAFKA, BESIDE_BARNABAS):
+        print(make(version))
