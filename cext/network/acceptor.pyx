@@ -276,6 +276,7 @@ cdef void _welcome(Network* n, int index, int fd, const net_peer* peer, int64_t 
     cdef Listener* listener = &n.listeners[index]
     cdef NetThread* fewest
     cdef Mail mail
+    cdef bint stopping
     cdef int i
     if not address_enter(n, peer, atomic_load_i64(&n.limits[LIMIT_CONNECTIONS_PER_IP])):
         close(fd)
@@ -297,11 +298,12 @@ cdef void _welcome(Network* n, int index, int fd, const net_peer* peer, int64_t 
         if atomic_load_i64(&n.threads[i].connection_count) < atomic_load_i64(&fewest.connection_count):
             fewest = n.threads[i]
     atomic_add_i64(&fewest.connection_count, 1)
-    if not inbox_post(fewest, &mail):
+    stopping = atomic_load_i64(&n.state) != STATE_RUNNING
+    if stopping or not inbox_post(fewest, &mail):
         close(fd)
         address_leave(n, peer)
         atomic_add_i64(&n.connection_count, -1)
         atomic_add_i64(&listener.connection_count, -1)
         atomic_add_i64(&fewest.connection_count, -1)
-        atomic_add_i64(&n.refused[WHY_MEMORY], 1)
+        atomic_add_i64(&n.refused[WHY_STOP if stopping else WHY_MEMORY], 1)
     pthread_mutex_unlock(&n.accept_lock)

@@ -364,7 +364,7 @@ cdef struct Network:
     NetThread* threads[THREADS_MAX]         # written once, never moved
     int32_t thread_count                    # those that take connections; under accept_lock
     int32_t made_count                      # atomic: those and the ones that have ended
-    pthread_mutex_t accept_lock             # the acceptor's choice of a thread
+    pthread_mutex_t accept_lock             # the acceptor's choice of a thread, and the start of a stop
     int64_t room_waiters                    # atomic: threads with waits_for_room
     int64_t acceptor_waits                  # atomic: 1 while a listener waits for a connection to go
     int64_t rate_due_ns                     # the acceptor's: when all accepted are paid for

@@ -618,7 +618,10 @@ cdef class Reactor:
         with self._lock:
             if atomic_load_i64(&n.state) == STATE_RUNNING:
                 n.stop_deadline_ns = n.system.monotonic_ns(n.system) + timeout_ms * 1000000
+                # No thread ends before it has read the mail of each connection that was accepted.
+                pthread_mutex_lock(&n.accept_lock)
                 atomic_store_i64(&n.state, STATE_DRAINING)
+                pthread_mutex_unlock(&n.accept_lock)
                 closings_end(&n.closings)
             net_ring(n.acceptor_event_fd)
             for i in range(n.made_count):

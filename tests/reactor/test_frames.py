@@ -12,6 +12,9 @@ from barnabas.cext.memory.sys import SystemCalls
 from barnabas.cext.network.reactor import Reactor
 from barnabas.cext.network.request_queue import PendingRequest
 
+BACKLOG = 50  # of a listener
+STOPS = 10
+
 
 def test_pipelined_requests_are_answered_in_order():
     with Served(handlers=3) as served, served.connect() as c:
@@ -269,6 +272,20 @@ def test_stop_under_load():
         for client in clients:
             client.join(10)
     assert failures == []
+
+
+def test_a_connection_that_is_accepted_while_the_reactor_stops_is_closed():
+    """The acceptor gave it to a network thread that had ended: the client of a broker that restarted
+    waited for its answer until its timeout."""
+    for _ in range(STOPS):
+        with Served(start=False) as served:
+            waiting = [served.connect() for _ in range(BACKLOG)]
+            served.reactor.start()
+            served.reactor.stop()
+            assert served.reactor.counters()["connection_count"] == 0
+            assert all(is_closed(connection) for connection in waiting)
+            for connection in waiting:
+                connection.close()
 
 
 def test_counters_tell_bytes_and_requests():
