@@ -17,7 +17,7 @@ from barnabas.config.data_directory import FORMER
 from barnabas.config.environment import settings_from
 from barnabas.config.layers import Layers, TypedAccess, value_in_force
 from barnabas.config.listeners import Listener, Listeners, is_loopback
-from barnabas.config.logins import login_problems, login_setting
+from barnabas.config.logins import inter_broker_problems, login_problems, login_setting
 from barnabas.config.properties import parse_properties
 from barnabas.config.protection import base_name, protection_problems
 from barnabas.config.providers import Providers, check_private, read_limited, refers
@@ -283,6 +283,10 @@ class BrokerConfig(TypedAccess):
                 bound, unbound = self._listeners.bound, self._listeners.unbound
                 problems += login_problems(self.values, bound, unbound)
                 problems += tls_problems(self.values, bound, unbound)
+                if self.metadata_store != "embedded":
+                    name = self._listeners.inter_broker_name
+                    between = next(row for row in bound if row.name == name)
+                    problems += inter_broker_problems(self.values, between)
         if problems:
             raise ConfigError(problems)
         self._warn()

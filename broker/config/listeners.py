@@ -183,9 +183,25 @@ class Listeners:
                 f"listeners={text}: nothing for clients to connect to."
                 " Add a listener that is not in controller.listener.names."
             )
+        self._check_roles([row.name for row in self.unbound])
         self._check_ports(listeners)
         self._check_reach(bound)
         return bound
+
+    def _check_roles(self, unbound: list[str]) -> None:
+        """Raises ConfigError for a KRaft file that Kafka refuses: one of a controller without a
+        listener of it, one of a broker with such a listener."""
+        roles, key = self._names("process.roles"), "controller.listener.names"
+        if {"broker", "controller"} == set(roles) and not unbound:
+            raise ConfigError(
+                f"{key}={self._text(key)}: names none of the listeners, and process.roles has"
+                " controller. Name one that listeners has, or use process.roles=broker."
+            )
+        if roles == ("broker",) and unbound:
+            raise ConfigError(
+                f"{key}={self._text(key)}: listeners has {', '.join(unbound)}, and process.roles"
+                " has no controller. Remove it from listeners, or add the role."
+            )
 
     def _check_ports(self, listeners: list[Listener]) -> None:
         """Raises ConfigError when two listeners have the same port; one IPv4 and one IPv6 address
@@ -239,18 +255,18 @@ class Listeners:
         return found
 
     def _inter_broker_name(self) -> str:
+        """The listener that other brokers connect to. As in Kafka it is chosen by its name, and a
+        protocol stands for the listener of that name."""
         by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
-        name = self._text(by_name).upper()
-        if name and self._is_set(by_protocol):
+        if self._is_set(by_name) and self._is_set(by_protocol):
             raise ConfigError(f"{by_name} and {by_protocol} exclude each other. Remove one.")
-        if name:
-            if name not in {listener.name for listener in self.bound}:
-                raise ConfigError(
-                    f"{by_name}={name}: not among the listeners. Use a name that listeners has."
-                )
-            return name
-        protocol = self._text(by_protocol)
-        same = [listener.name for listener in self.bound if listener.protocol == protocol]
-        if not same:
-            raise ConfigError(f"{by_protocol}={protocol}: no listener has it. Set {by_name}.")
-        return protocol if protocol in same else same[0]
+        key = by_name if self._is_set(by_name) else by_protocol
+        name = self._text(key).upper()
+        known = [listener.name for listener in self.advertised]
+        if name not in known:
+            raise ConfigError(
+                f"{key}={self._text(key)}: other brokers could not connect:"
+                f" {name or 'an empty name'} is not in advertised.listeners."
+                f" Set {by_name} to one of {', '.join(known)}."
+            )
+        return name

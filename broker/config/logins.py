@@ -15,7 +15,7 @@ SASL is refused (protection.py), and so is one of these that would protect nothi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.config.connection_limits import PREFIX
@@ -100,6 +100,19 @@ def _is_of(base: str, mechanism: str) -> bool:
     return all(owner == mechanism for start, owner in OWNERS.items() if base.startswith(start))
 
 
+def are_of(names: Iterable[str], listener: str, mechanism: str = "") -> bool:
+    """Whether one of the names is a setting by which a mechanism of a listener logs clients in;
+    without a mechanism: by which the listener does."""
+    found = [setting for name in names if (setting := login_setting(name)) is not None]
+    of_listener = [row for row in found if row.listener in ("", listener.lower())]
+    if not mechanism:
+        return bool(of_listener)
+    return any(
+        row.base != ENABLED and row.mechanism in ("", mechanism) and _is_of(row.base, mechanism)
+        for row in of_listener
+    )
+
+
 def is_fulfilled(name: str, value: str | None) -> bool:
     """Whether this build does what the setting asks for."""
     setting = login_setting(name)
@@ -111,6 +124,14 @@ def is_fulfilled(name: str, value: str | None) -> bool:
     if setting.base == HANDLER:
         return (value or "").strip() in (*SIGNED_HANDLERS, UNSIGNED_HANDLER)
     return True
+
+
+def login_dynamic_problem(name: str) -> str | None:
+    """Why a login setting cannot be altered, in Kafka's modes; None if it can, or is none."""
+    setting = login_setting(name)
+    if setting is None or not BROKER_SETTINGS[setting.base].is_read_only:
+        return None
+    return f"{name}: cannot change while the broker runs. Set it in the file and restart."
 
 
 class LoginSettings(PrefixedSettings):
@@ -142,9 +163,13 @@ def receive_bytes_max(values: Mapping[str, str], listener: str) -> int:
 
 
 def login_problems(
-    values: Mapping[str, str], bound: Sequence[Listener], elsewhere: Sequence[Listener]
+    values: Mapping[str, str],
+    bound: Sequence[Listener],
+    elsewhere: Sequence[Listener],
+    altered: Collection[str] | None = None,
 ) -> list[str]:
-    """`elsewhere`: listeners that are named and not bound."""
+    """`elsewhere`: listeners that are named and not bound. `altered`: the settings of `values` to
+    look at; None: all."""
     asking = {row.name.lower() for row in bound if row.protocol.startswith("SASL_")}
     known = asking | {row.name.lower() for row in elsewhere}
     wrong = []
@@ -158,7 +183,7 @@ def login_problems(
                     f" Set {ENABLED} to some of {', '.join(MECHANISMS)}."
                 )
     for name, text in values.items():
-        setting = login_setting(name)
+        setting = login_setting(name) if altered is None or name in altered else None
         if setting is None or (setting.base in HARMLESS and not setting.listener):
             continue
         if setting.listener and setting.listener not in known:
@@ -177,6 +202,18 @@ def login_problems(
                 f" be protected. Add it to {ENABLED}, or remove the setting."
             )
     return wrong
+
+
+def inter_broker_problems(values: Mapping[str, str], listener: Listener) -> list[str]:
+    """Why brokers of a cluster could not log in to each other on the listener between them."""
+    mechanism = values.get(BETWEEN_BROKERS) or str(BROKER_SETTINGS[BETWEEN_BROKERS].default)
+    known = mechanisms_of(values, listener.name)
+    if not listener.protocol.startswith("SASL_") or mechanism in known:
+        return []
+    return [
+        f"{BETWEEN_BROKERS}={mechanism}: the listener between brokers, {listener.name}, offers"
+        f" {', '.join(known)}. Set it to one of these, or add {mechanism} to {ENABLED}."
+    ]
 
 
 def _is_offered(

@@ -67,9 +67,12 @@ def test_a_listener_outlives_a_restart(tmp_path):
 
 
 def test_the_listener_that_is_used_may_go(tmp_path):
-    """The response to the change is sent on it."""
-    with admin_on(tmp_path, node_id="1", **PROTOCOLS) as a:
+    """The response to the change is sent on it. The one between brokers stays, as in Kafka."""
+    between = {"listeners": BOTH, "inter.broker.listener.name": "SECOND"}
+    with admin_on(tmp_path, node_id="1", **PROTOCOLS, **between) as a:
         plain = listening(a)["PLAINTEXT"]
+        code, said = a.alter(BROKER, "1", ("listeners", SET, PLAIN))
+        assert code == INVALID_CONFIG and "inter.broker.listener.name=SECOND" in said
         set_listeners(a, "SECOND://127.0.0.1:0")
         second = listening(a)["SECOND"]
         assert refuses(plain)
