@@ -29,7 +29,12 @@ from barnabas.config.layers import (
     value_in_force,
 )
 from barnabas.config.listeners import Listeners
-from barnabas.config.logins import login_setting
+from barnabas.config.logins import (
+    is_fulfilled,
+    login_dynamic_problem,
+    login_problems,
+    login_setting,
+)
 from barnabas.config.protection import base_name, protection_asked
 from barnabas.config.providers import refers
 from barnabas.config.settings import BROKER_SETTINGS, PER_BROKER, ConfigError
@@ -83,6 +88,10 @@ class DynamicConfig(TypedAccess):
     def listeners(self) -> Listeners:
         return listeners_of(self.layers)
 
+    def texts_in_force(self) -> dict[str, str]:
+        """The text in force of each name that was set, on this node."""
+        return self.layers.texts()
+
     def texts(self, broker_id: int | None) -> dict[str, str]:
         """Returns the dynamic texts of one broker, or of every broker (None)."""
         return dict(self._cluster if broker_id is None else self._brokers.get(broker_id, {}))
@@ -126,7 +135,7 @@ class DynamicConfig(TypedAccess):
             if broker_id == self.node_id and LISTENER_NAMES & changes.keys():
                 problems += _listener_problems(after)
             if broker_id == self.node_id and not problems:
-                problems += _tls_problems(after, changes)
+                problems += _tls_problems(after, changes) + _login_problems(after, changes)
             if broker_id in (None, self.node_id) and not problems:
                 for check in self.checks:
                     problems += check(after, frozenset(changes))
@@ -142,9 +151,10 @@ class DynamicConfig(TypedAccess):
         if text is None or broker_id is None or base is None or not base.is_sensitive:
             return []
         if not self.static.get(ENCODER_SECRET):
+            or_a_file = ", or use a PEM file, which is read again when it changes"
             return [
                 f"{name}: a secret, which is stored encrypted or not at all. Set {ENCODER_SECRET}"
-                " in the file and restart, or use a PEM file, which is read again when it changes."
+                f" in the file and restart{or_a_file if tls_setting(name) else ''}."
             ]
         if broker_id != self.node_id:
             return [
@@ -218,7 +228,7 @@ class DynamicConfig(TypedAccess):
 def listeners_of(layers: Layers) -> Listeners:
     """Returns the listeners of these layers; the same rules apply as to the file. Raises
     ConfigError."""
-    given = {**layers.static, **layers.cluster, **layers.broker}
+    given = layers.texts()
     return Listeners(lambda name: value_in_force(BROKER_SETTINGS[name], layers), given.__contains__)
 
 
@@ -234,8 +244,16 @@ def _tls_problems(layers: Layers, names: Iterable[str]) -> list[str]:
     if not any(tls_setting(name) or name in LISTENER_NAMES for name in names):
         return []
     listeners = listeners_of(layers)
-    values = {**layers.static, **layers.cluster, **layers.broker}
+    values = layers.texts()
     return tls_problems(values, listeners.bound, listeners.unbound)
+
+
+def _login_problems(layers: Layers, names: Iterable[str]) -> list[str]:
+    altered = [name for name in names if login_setting(name)]
+    if not altered:
+        return []
+    listeners = listeners_of(layers)
+    return login_problems(layers.texts(), listeners.bound, listeners.unbound, altered)
 
 
 def _source_of(name: str, layers: Layers) -> int:
@@ -259,16 +277,17 @@ def dynamic_problems(name: str, text: str | None, cluster_wide: bool) -> list[st
         return [f"{name}: the value is longer than {TEXT_BYTES_MAX} bytes. Shorten it."]
     if refers(text):
         return [f"{name}: ${{...}} works in the server's own file only. Give the value itself."]
-    if login_setting(name):
-        return [f"{name}: cannot change while the broker runs. Set it in the file and restart."]
-    wrong = tls_dynamic_problem(name)
+    wrong = tls_dynamic_problem(name) or login_dynamic_problem(name)
     if wrong:
         return [wrong]
-    protection = None if tls_setting(name) else protection_asked(name, text)
+    is_known = tls_setting(name) or is_fulfilled(name, text)
+    protection = None if is_known else protection_asked(name, text)
     if protection:
         return [f"{name}: asks for {protection}, not available in this build. Leave it out."]
-    limit, of_tls = listener_limit(name), tls_setting(name)
-    setting = limit.setting if limit else BROKER_SETTINGS[of_tls.base] if of_tls else setting
+    if limit := listener_limit(name):
+        setting = limit.setting
+    elif of_listener := tls_setting(name) or login_setting(name):
+        setting = BROKER_SETTINGS[of_listener.base]
     if setting:
         try:
             parse_value(setting, text)

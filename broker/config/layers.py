@@ -139,6 +139,10 @@ class Layers:
         self.static, self.cluster, self.broker = static, cluster or {}, broker or {}
         self.typed: dict[str, Value] = {}
 
+    def texts(self) -> dict[str, str]:
+        """The text in force of each name that was set."""
+        return {**self.static, **self.cluster, **self.broker}
+
     def given(self, setting: Setting, multiplier: int = 1) -> list[Candidate]:
         """Returns the values that were set under this name, highest priority first."""
         found = []

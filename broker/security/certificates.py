@@ -38,9 +38,20 @@ class Certificates:
 
     def add(self, listener: Listener) -> None:
         """Reads the rules of an SSL listener. Raises ConfigError: it must not be bound."""
+        self._rules[listener.name] = self._rules_of(listener)
+
+    def problems(self, listener: Listener) -> list[str]:
+        """Why a listener that is to be added cannot have principals; nothing is kept."""
+        try:
+            self._rules_of(listener)
+        except ConfigError as error:
+            return error.problems
+        return []
+
+    def _rules_of(self, listener: Listener) -> PrincipalRules:
         settings = TlsSettings(self._values, listener)
         try:
-            self._rules[listener.name] = PrincipalRules(str(settings.value(RULES)))
+            return PrincipalRules(str(settings.value(RULES)))
         except InvalidRule as error:
             raise ConfigError(settings.problem(RULES, f"{error}.")) from None
 

@@ -8,7 +8,9 @@ api/k36_sasl_authenticate.py, which answer the requests.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.config import ConfigError
@@ -18,6 +20,7 @@ from barnabas.config.logins import (
     REAUTHENTICATION,
     SIGNED_HANDLERS,
     LoginSettings,
+    are_of,
     jaas_name,
     mechanisms_of,
 )
@@ -41,21 +44,28 @@ MODULES = {
 }  # others: scram.MODULE
 
 
+class _Asking(NamedTuple):
+    """A listener that asks for logins."""
+
+    listener: Listener
+    mechanisms: Mapping[str, Mechanism]
+
+
 class Logins:
     """Who may log in on the SASL listeners of one broker."""
 
     def __init__(
         self,
-        values: Mapping[str, str],
+        values: Callable[[], Mapping[str, str]],
         state: Callable[[], ClusterState],
         secret: Callable[[], bytes],
         system: SystemCalls,
         tokens: DelegationTokens | None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`values`: the broker's settings. `secret` returns login_secret(). KAFKA_OPTS of `environ`
-        may name a JAAS file, as Kafka takes it. `tokens`: None where delegation tokens are off.
-        """
+        """`values` returns the texts of all settings in force, `secret` login_secret(). KAFKA_OPTS
+        of `environ` may name a JAAS file, as Kafka takes it. `tokens`: None where delegation tokens
+        are off."""
         self.counts = LoginCounts()
         self._values = values
         self._state = state
@@ -64,21 +74,76 @@ class Logins:
         self._system = system
         self._tokens = tokens
         self._strangers: Strangers | None = None
-        self._listeners: dict[str, Mapping[str, Mechanism]] = {}
+        self._lock = threading.Lock()  # of changes; a login reads a map that is replaced whole
+        self._listeners: Mapping[str, _Asking] = {}
 
     def add(self, listener: Listener) -> None:
         """Reads the settings of a SASL listener. Raises ConfigError: it must not be bound; and
         MetadataError."""
-        found = {}
-        for name in mechanisms_of(self._values, listener.name):
-            where, module = self._module(listener.name, name)
+        with self._lock:
+            made = self._made(self._values(), listener, {})
+            self._listeners = {**self._listeners, listener.name: made}
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forgets the listeners that are not among `names`."""
+        with self._lock:
+            known = self._listeners
+            self._listeners = {name: known[name] for name in names if name in known}
+
+    def problems(self, listener: Listener, values: Mapping[str, str]) -> list[str]:
+        """Why a listener that is to be added cannot ask for logins; nothing is kept."""
+        try:
+            self._made(values, listener, {})
+        except ConfigError as error:
+            return error.problems
+        return []
+
+    def check(
+        self, values: Mapping[str, str], names: Iterable[str], bound: Collection[str]
+    ) -> list[str]:
+        """Why the altered settings `names` cannot be used, for listeners that serve and go on:
+        those that will be `bound`."""
+        problems = []
+        for asking in self._touched(names):
+            if asking.listener.name not in bound:
+                continue
             try:
-                found[name] = self._mechanism(listener, name, module)
+                self._made(values, asking.listener, _kept(asking, names))
+            except ConfigError as error:
+                problems += error.problems
+        return problems
+
+    def changed(self, names: Iterable[str]) -> None:
+        """Logs clients in by the altered settings from now on. Clients that have logged in stay
+        so, until they have to log in again. Raises ConfigError; nothing has changed then."""
+        with self._lock:
+            values = self._values()
+            for asking in self._touched(names):
+                made = self._made(values, asking.listener, _kept(asking, names))
+                self._listeners = {**self._listeners, asking.listener.name: made}
+
+    def _touched(self, names: Iterable[str]) -> list[_Asking]:
+        return [row for row in self._listeners.values() if are_of(names, row.listener.name)]
+
+    def _made(
+        self, values: Mapping[str, str], listener: Listener, known: Mapping[str, Mechanism]
+    ) -> _Asking:
+        """`known`: mechanisms that stay as they are. Raises ConfigError."""
+        found = {}
+        for name in mechanisms_of(values, listener.name):
+            if name in known:
+                found[name] = known[name]
+                continue
+            where, module = self._module(values, listener.name, name)
+            try:
+                found[name] = self._mechanism(values, listener, name, module)
             except ConfigError as error:
                 raise ConfigError(f"{where}: {error.problems[0]}") from None
-        self._listeners[listener.name] = found
+        return _Asking(listener, found)
 
-    def _mechanism(self, listener: Listener, name: str, module: LoginModule) -> Mechanism:
+    def _mechanism(
+        self, values: Mapping[str, str], listener: Listener, name: str, module: LoginModule
+    ) -> Mechanism:
         """Raises ConfigError."""
         wanted = MODULES.get(name, scram.MODULE)
         if module.name != wanted:
@@ -86,16 +151,18 @@ class Logins:
         if name == plain.NAME:
             return PlainUsers(module)
         if name == oauthbearer.NAME:
-            return self._oauthbearer(listener, module)
+            return self._oauthbearer(values, listener, module)
         if name == kerberos.NAME:
-            return Kerberos(LoginSettings(self._values, listener.name, name), module)
+            return Kerberos(LoginSettings(values, listener.name, name), module)
         if self._strangers is None:
             self._strangers = Strangers(self._secret())
         return ScramUsers(name, self._state, self._strangers, self._tokens)
 
-    def _oauthbearer(self, listener: Listener, module: LoginModule) -> Mechanism:
+    def _oauthbearer(
+        self, values: Mapping[str, str], listener: Listener, module: LoginModule
+    ) -> Mechanism:
         """Raises ConfigError."""
-        settings = LoginSettings(self._values, listener.name, oauthbearer.NAME)
+        settings = LoginSettings(values, listener.name, oauthbearer.NAME)
         if settings.text(HANDLER) in SIGNED_HANDLERS:
             from barnabas.security.signed_tokens import SignedTokens
 
@@ -117,7 +184,11 @@ class Logins:
         return tuple(self._listeners)
 
     def mechanisms(self, listener: str) -> tuple[str, ...]:
-        return tuple(self._listeners.get(listener, ()))
+        return tuple(self._mechanisms(listener))
+
+    def _mechanisms(self, listener: str) -> Mapping[str, Mechanism]:
+        asking = self._listeners.get(listener)
+        return {} if asking is None else asking.mechanisms
 
     def step(self, listener: str, session: Session, token: bytes) -> Answer:
         """Raises LoginFailed."""
@@ -126,7 +197,7 @@ class Logins:
                 f"SASL mechanism '{session.mechanism}' requested by client is not supported for"
                 f" re-authentication of mechanism '{session.before}'"
             )
-        mechanism = self._listeners.get(listener, {}).get(session.mechanism)
+        mechanism = self._mechanisms(listener).get(session.mechanism)
         if mechanism is None:
             raise LoginFailed("Authentication failed")
         try:
@@ -139,16 +210,18 @@ class Logins:
     ) -> int | None:
         """How long a login lasts: until its credentials expire, or connections.max.reauth.ms if
         that is shorter. None: it does not end. Kafka: SaslServerAuthenticator.ReauthInfo."""
-        most = LoginSettings(self._values, listener, mechanism).integer(REAUTHENTICATION)
+        most = LoginSettings(self._values(), listener, mechanism).integer(REAUTHENTICATION)
         found = [] if expires_ms is None else [expires_ms - now_ms]
         if most > 0:
             found.append(most)
         return max(0, min(found)) if found else None
 
-    def _module(self, listener: str, mechanism: str) -> tuple[str, LoginModule]:
+    def _module(
+        self, values: Mapping[str, str], listener: str, mechanism: str
+    ) -> tuple[str, LoginModule]:
         """The one module of a mechanism, and where it stands. Raises ConfigError."""
         name = jaas_name(listener, mechanism)
-        text = self._values.get(name)
+        text = values.get(name)
         if text is not None:
             where = name
             try:
@@ -171,3 +244,12 @@ class Logins:
             f" section KafkaServer: no client could log in with {mechanism}. Set it, or leave"
             f" {mechanism} out of sasl.enabled.mechanisms."
         )
+
+
+def _kept(asking: _Asking, names: Iterable[str]) -> dict[str, Mechanism]:
+    """The mechanisms that altered settings do not touch."""
+    return {
+        mechanism: made
+        for mechanism, made in asking.mechanisms.items()
+        if not are_of(names, asking.listener.name, mechanism)
+    }

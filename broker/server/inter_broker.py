@@ -8,10 +8,11 @@ JAAS line, as in Kafka.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from barnabas.client.connection import Connection
-from barnabas.client.failures import CannotConnect, ClientError
+from barnabas.client.failures import BadSetting, CannotConnect, ClientError
 from barnabas.client.security import Security
 from barnabas.client.security_settings import FAMILIES, parse_security
 from barnabas.metadata.cluster_state import ClusterState
@@ -29,16 +30,36 @@ class InterBroker:
         self,
         listener: str,
         protocol: str,
-        values: Mapping[str, str],
+        values: Callable[[], Mapping[str, str]],
         cluster: Callable[[], ClusterState],
         answer_timeout_s: float,
     ) -> None:
-        """`values`: the texts of all settings in force; `answer_timeout_s`: request.timeout.ms, in
-        seconds."""
+        """`values` returns the texts of all settings in force; `answer_timeout_s`:
+        request.timeout.ms, in seconds."""
         self._listener = listener
         self._cluster = cluster
         self._answer_timeout_s = answer_timeout_s
-        self.security = security_between_brokers(listener, protocol, values)
+        self._made = partial(security_between_brokers, listener, protocol)
+        self._values = values
+        self.security = self._made(values())
+
+    def problems(self, values: Mapping[str, str], names: Iterable[str]) -> list[str]:
+        """Why this node could not connect to others by the altered settings `names`."""
+        try:
+            if self._is_touched(names):
+                self._made(values)
+        except BadSetting as error:
+            return [f"connections to other brokers by the listener {self._listener}: {error}"]
+        return []
+
+    def changed(self, names: Iterable[str]) -> None:
+        """Connects by altered settings from now on. Raises BadSetting; nothing has changed then."""
+        if self._is_touched(names):
+            self.security = self._made(self._values())
+
+    def _is_touched(self, names: Iterable[str]) -> bool:
+        own = f"listener.name.{self._listener.lower()}."
+        return any(name.startswith((own, *FAMILIES)) for name in names)
 
     def connect(self, broker_id: int, client_id: str) -> Connection:
         """Returns a new connection, logged in. Raises CannotConnect, also for a broker that is not

@@ -122,7 +122,7 @@ class Plugins:
 
     def _settings(self) -> Mapping[str, str]:
         layers = self._config.layers
-        given = {**layers.static, **layers.cluster, **layers.broker}
+        given = layers.texts()
         return {name: text for name, text in given.items() if name.startswith(PREFIX)}
 
     def load(self) -> None:
@@ -256,7 +256,7 @@ class Plugins:
             return []
         from barnabas.hooks.registry import Registry
 
-        given = {**layers.static, **layers.cluster, **layers.broker}
+        given = layers.texts()
         wanted = value_in_force(BROKER_SETTINGS[NAMES], layers)
         assert isinstance(wanted, tuple)
         wanted = self._names(wanted)

@@ -99,11 +99,11 @@ class FetchSettings:
 @dataclass(frozen=True, slots=True)
 class Brokers:
     """How fetchers reach other brokers. `address` returns host and port of a live broker's
-    inter-broker listener, None when it has none; `security` protects the connections; `epoch`
-    returns this broker's epoch, -1: none."""
+    inter-broker listener, None when it has none; `security` returns what protects the connections;
+    `epoch` returns this broker's epoch, -1: none."""
 
     address: Callable[[int], tuple[str, int] | None]
-    security: "Security | None" = None
+    security: "Callable[[], Security | None]" = lambda: None
     epoch: Callable[[], int] = lambda: -1
 
 
@@ -331,7 +331,7 @@ class _Fetcher:
             connect_timeout_s=settings.socket_timeout_ms / 1000,
             answer_timeout_s=(settings.socket_timeout_ms + settings.wait_max_ms) / 1000,
             answer_bytes_max=settings.answer_bytes_max,
-            security=self._brokers.security,
+            security=self._brokers.security(),
             receive_buffer_bytes=settings.receive_buffer_bytes,
         )
         self._connection = connection

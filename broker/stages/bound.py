@@ -16,6 +16,7 @@ from barnabas.cext.network.response_cache import ResponseCache
 from barnabas.cext.produce.produce import ProduceHandler
 from barnabas.config import BrokerConfig, ConfigError
 from barnabas.config.access import AUTHORIZER, BUILDER, plugin_of
+from barnabas.config.dynamic_config import listeners_of
 from barnabas.config.layers import Layers
 from barnabas.config.listeners import Listener
 from barnabas.config.logins import receive_bytes_max
@@ -91,9 +92,8 @@ def bind_listeners(before: Loaded) -> Bound:
     start.undo.callback(start.clock.on_move.clear)
     tls, certificates = _tls(before), _certificates(before)
     asked = dynamic.listeners
-    bind = partial(
-        _bind, reactor, config, partial(_login_problems, config.values, logins, certificates), tls
-    )
+    begin_logins = partial(_begin_logins, config.values, logins, certificates)
+    bind = partial(_bind, reactor, config, begin_logins, tls)
     listeners.bound = tuple(
         Listener(row.name, row.host, bind(row), row.protocol) for row in asked.bound
     )
@@ -107,6 +107,7 @@ def bind_listeners(before: Loaded) -> Bound:
     )
     _follow_listeners(bound, settings)
     _follow_certificates(bound)
+    _follow_logins(bound)
     return bound
 
 
@@ -193,7 +194,6 @@ def _logins(
     loaded: Loaded, tokens: Callable[[], DelegationTokenChanges | None]
 ) -> Callable[[], Logins]:
     opened, start = loaded.before, loaded.before.before
-    config = start.config
 
     @cache
     def made() -> Logins:
@@ -204,7 +204,7 @@ def _logins(
         secret = partial(login_secret, opened.tree)
         changes = tokens()
         return Logins(
-            config.values,
+            opened.dynamic.texts_in_force,
             lambda: opened.reader.state,
             secret,
             start.system,
@@ -215,16 +215,11 @@ def _logins(
 
 
 def _tls(loaded: Loaded) -> Callable[[], ListenersTls]:
-    dynamic = loaded.before.dynamic
-
-    def in_force() -> Mapping[str, str]:
-        return {**dynamic.layers.static, **dynamic.layers.cluster, **dynamic.layers.broker}
-
     @cache
     def made() -> ListenersTls:
         from barnabas.tls.listener_tls import ListenersTls  # with OpenSSL, which few need
 
-        return ListenersTls(in_force)
+        return ListenersTls(loaded.before.dynamic.texts_in_force)
 
     return made
 
@@ -245,22 +240,18 @@ def build_principal(loaded: Loaded) -> BuildPrincipal | None:
     return loaded.plugins.build_principal if plugin_of(builder) else None
 
 
-def _login_problems(
+def _begin_logins(
     values: Mapping[str, str],
     logins: Callable[[], Logins],
     certificates: Callable[[], Certificates],
     listener: Listener,
-) -> list[str]:
-    """Reads who the clients of a listener may be; what is wrong with that."""
-    try:
-        if _asks_for_login(listener):
-            receive_bytes_max(values, listener.name)
-            logins().add(listener)
-        elif listener.protocol in PROTOCOLS:
-            certificates().add(listener)
-    except ConfigError as error:
-        return error.problems
-    return []
+) -> None:
+    """Reads who the clients of a listener may be. Raises ConfigError."""
+    if _asks_for_login(listener):
+        receive_bytes_max(values, listener.name)
+        logins().add(listener)
+    elif listener.protocol in PROTOCOLS:
+        certificates().add(listener)
 
 
 def _asks_for_login(listener: Listener) -> bool:
@@ -280,14 +271,16 @@ def _transport(tls: Callable[[], ListenersTls], listener: Listener) -> TlsContex
 def _bind(
     reactor: Reactor,
     config: BrokerConfig,
-    login_problems: Callable[[Listener], list[str]],
+    begin_logins: Callable[[Listener], None],
     tls: Callable[[], ListenersTls],
     listener: Listener,
 ) -> int:
     """Binds a listener and returns its port. Raises CannotStart."""
     backlog = config.integer("socket.listen.backlog.size")
-    if problems := login_problems(listener):
-        raise CannotStart(" ".join(problems))
+    try:
+        begin_logins(listener)
+    except ConfigError as error:
+        raise CannotStart(" ".join(error.problems)) from None
     transport = _transport(tls, listener)
     login_bytes_max = receive_bytes_max(config.values, listener.name)
     try:
@@ -324,7 +317,7 @@ def _follow_listeners(node: Bound, settings: NetworkSettings) -> None:
     """Makes the reactor follow changes of the setting `listeners` from now on."""
     opened, start = node.before.before, node.before.before.before
     config, listeners, dynamic = start.config, start.listeners, opened.dynamic
-    login_problems = partial(_login_problems, config.values, node.logins, node.certificates)
+    begin_logins = partial(_begin_logins, config.values, node.logins, node.certificates)
 
     def announce(bound: tuple[Listener, ...], advertised: tuple[Listener, ...]) -> None:
         listeners.bound, listeners.advertised = bound, advertised
@@ -335,10 +328,10 @@ def _follow_listeners(node: Bound, settings: NetworkSettings) -> None:
     changes = ListenerChanges(
         dynamic,
         listeners.bound,
-        partial(_bind, node.reactor, config, login_problems, node.tls),
+        partial(_bind, node.reactor, config, begin_logins, node.tls),
         node.reactor.unlisten,
         announce,
-        partial(_listener_problems, node.tls, login_problems),
+        partial(_listener_problems, node.tls, node.logins, node.certificates),
     )
     dynamic.checks.append(changes.check)
     dynamic.on_change.append(changes.changed)
@@ -346,16 +339,32 @@ def _follow_listeners(node: Bound, settings: NetworkSettings) -> None:
 
 def _listener_problems(
     tls: Callable[[], ListenersTls],
-    login_problems: Callable[[Listener], list[str]],
+    logins: Callable[[], Logins],
+    certificates: Callable[[], Certificates],
     listener: Listener,
     layers: Layers,
 ) -> list[str]:
     """Why a listener cannot be added for want of logins or certificates."""
-    problems = login_problems(listener)
+    values = layers.texts()
+    problems = _login_problems(logins, certificates, listener, values)
     if listener.protocol in PROTOCOLS:
-        values = {**layers.static, **layers.cluster, **layers.broker}
         problems += tls().problems(listener, values)
     return problems
+
+
+def _login_problems(
+    logins: Callable[[], Logins],
+    certificates: Callable[[], Certificates],
+    listener: Listener,
+    values: Mapping[str, str],
+) -> list[str]:
+    if not _asks_for_login(listener):
+        return certificates().problems(listener) if listener.protocol in PROTOCOLS else []
+    try:
+        receive_bytes_max(values, listener.name)
+    except ConfigError as error:
+        return error.problems
+    return logins().problems(listener, values)
 
 
 def _follow_certificates(node: Bound) -> None:
@@ -383,3 +392,26 @@ def _follow_certificates(node: Bound) -> None:
     dynamic.on_change.append(changed)
     if serves():
         watch_files()
+
+
+def _follow_logins(node: Bound) -> None:
+    """Makes listeners that ask for logins follow altered settings from now on."""
+    opened, start = node.before.before, node.before.before.before
+    dynamic, logins = opened.dynamic, node.logins
+
+    def asks() -> bool:
+        return any(_asks_for_login(row) for row in start.listeners.bound)
+
+    def check(layers: Layers, names: frozenset[str]) -> list[str]:
+        if not asks():
+            return []
+        bound = {row.name for row in listeners_of(layers).bound}
+        return logins().check(layers.texts(), names, bound)
+
+    def changed(names: frozenset[str]) -> None:
+        if asks():
+            logins().keep(row.name for row in start.listeners.bound)
+            logins().changed(names)
+
+    dynamic.checks.append(check)
+    dynamic.on_change.append(changed)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.config import BrokerConfig, ConfigError, DynamicConfig
 from barnabas.config.access import AUTHORIZER, super_users
-from barnabas.config.tls import PROTOCOLS, tls_setting
+from barnabas.config.logins import login_setting
+from barnabas.config.tls import tls_setting
 from barnabas.controller import config_changes, unkept_settings
 from barnabas.controller.features import registered_features
 from barnabas.controller.new_partitions import give_ids
@@ -141,15 +142,15 @@ def _load_settings(
     reader: ClusterStateReader,
     passwords: StoredPasswords,
 ) -> None:
-    """A listener must not open with other keys, or other authorities to trust, than those that were
-    set: without TLS listeners the broker starts, so that the settings can be deleted."""
+    """A listener must not open with other keys, users or authorities to trust than those that were
+    set: without such listeners the broker starts, so that the settings can be deleted."""
     unreadable = config_changes.load(dynamic, tree, reader, passwords)
-    of_listeners = [name for name in unreadable if tls_setting(name)]
-    if of_listeners and any(row.protocol in PROTOCOLS for row in dynamic.listeners.bound):
+    of_listeners = [name for name in unreadable if tls_setting(name) or login_setting(name)]
+    if of_listeners and any(row.protocol != "PLAINTEXT" for row in dynamic.listeners.bound):
         raise CannotStart(
             f"{', '.join(of_listeners)}: stored with another password.encoder.secret, and needed by"
-            " TLS listeners. Give that secret as password.encoder.old.secret; or start once without"
-            " TLS listeners, and delete the settings."
+            " listeners with TLS or logins. Give that secret as password.encoder.old.secret; or"
+            " start once with PLAINTEXT listeners alone, and delete the settings."
         )
 
 

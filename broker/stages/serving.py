@@ -266,12 +266,16 @@ def _inter_broker(node: Bound) -> InterBroker:
     name = start.config.inter_broker_listener_name
     protocol = next(row.protocol for row in start.listeners.bound if row.name == name)
     reader, timeout_ms = opened.reader, start.config.integer("request.timeout.ms")
+    dynamic = opened.dynamic
     try:
-        return InterBroker(
-            name, protocol, start.config.values, lambda: reader.state, timeout_ms / 1000
+        made = InterBroker(
+            name, protocol, dynamic.texts_in_force, lambda: reader.state, timeout_ms / 1000
         )
     except BadSetting as error:
         raise CannotStart(f"connections to other brokers by the listener {name}: {error}") from None
+    dynamic.checks.append(lambda layers, names: made.problems(layers.texts(), names))
+    dynamic.on_change.append(made.changed)
+    return made
 
 
 def _fetchers(node: Bound, inter_broker: InterBroker) -> ReplicaFetchers:
@@ -291,7 +295,7 @@ def _fetchers(node: Bound, inter_broker: InterBroker) -> ReplicaFetchers:
     fetchers = ReplicaFetchers(
         opened.node_id,
         loaded.table,
-        Brokers(inter_broker.address, inter_broker.security, own_epoch),
+        Brokers(inter_broker.address, lambda: inter_broker.security, own_epoch),
         FetchSettings.of(opened.dynamic),
         Listeners(truncated=lambda _topic, _index: loaded.checkpoints.write_all()),
     )

@@ -74,7 +74,7 @@ class ListenersTls:
 
     def check(self, layers: Layers, names: frozenset[str]) -> list[str]:
         """Why the altered settings `names` cannot be used, for listeners that serve."""
-        values = {**layers.static, **layers.cluster, **layers.broker}
+        values = layers.texts()
         problems = []
         for served in self._touched(names):
             try:

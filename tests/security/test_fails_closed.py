@@ -161,15 +161,16 @@ def alter_broker(wire, name, value):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("sasl.enabled.mechanisms", "PLAIN"),
-        ("sasl.enabled.mechanisms", "GSSAPI"),
-        (JAAS, f'{PLAIN_MODULE} required user_mallory="x";'),
-        ("listener.name.safe.sasl.enabled.mechanisms", "PLAIN"),
+        ("connections.max.reauth.ms", "0"),
+        ("listener.name.safe.plain.connections.max.reauth.ms", "0"),
+        ("listener.name.safe.sasl.server.max.receive.size", "1000000"),
+        ("listener.name.safe.oauthbearer.sasl.server.callback.handler.class", "x"),
+        ("listener.name.safe.sasl.oauthbearer.expected.issuer", "x"),
         ("listener.security.protocol.map", "SAFE:PLAINTEXT,PLAINTEXT:PLAINTEXT"),
         ("listener.security.protocol.map", "SAFE:SASL_PLAINTEXT,PLAINTEXT:SASL_PLAINTEXT"),
     ],
 )
-def test_a_running_broker_refuses_to_change_logins(tmp_path, name, value):
+def test_a_running_broker_refuses_to_change_what_is_read_at_its_start(tmp_path, name, value):
     settings = {"node.id": "1", "inter.broker.listener.name": "SAFE"}
     with login_broker(tmp_path, **settings) as login, Wire(login.plain) as wire:
         code, text = alter_broker(wire, name, value)
