@@ -62,19 +62,83 @@ def test_three_consumers_that_join_at_once_are_known_to_the_end():
     assert {client.assignment for client in made} == {c.member.encode() for c in made}
 
 
-def test_a_group_whose_only_member_left_before_the_first_rebalance_takes_another_protocol():
-    rig = Rig(initial_delay_ms=100)
+def left_alone(rig):
+    """Brings the group into its first join phase and lets its only member leave."""
     first = Client(rig, "c0")
     first.join()
     first.join()
     assert first.leave() is None
     assert (rig.group.state, dict(rig.group.members)) == ("PreparingRebalance", {})
+
+
+def test_a_group_whose_only_member_left_before_the_first_rebalance_takes_another_protocol():
+    rig = Rig(initial_delay_ms=100)
+    left_alone(rig)
     other = Client(rig, "c1", protocols=("sticky",))
     other.join()
     other.join()
     rig.timers.advance(200)
     settle(other)
     assert other.errors == {"MEMBER_ID_REQUIRED": 1}
+
+
+def test_a_group_whose_only_member_left_before_the_first_rebalance_keeps_its_protocol_type():
+    """Asked of Kafka 4.3.1 with group.initial.rebalance.delay.ms=9000."""
+    rig = Rig(initial_delay_ms=100)
+    left_alone(rig)
+    connect = Client(rig, "c1", protocol_type="connect")
+    connect.join()
+    assert connect.errors == {"INCONSISTENT_GROUP_PROTOCOL": 1}
+    rig.timers.advance(200)
+    assert rig.group.state == "Empty"
+    connect.settle()
+    assert connect.errors == {"INCONSISTENT_GROUP_PROTOCOL": 1, "MEMBER_ID_REQUIRED": 1}
+    assert (rig.group.state, rig.group.protocol_type) == ("PreparingRebalance", "connect")
+
+
+def test_the_last_pending_member_that_expires_ends_a_first_join_phase():
+    """Asked of Kafka 4.3.1: it does not wait for the end of group.initial.rebalance.delay.ms."""
+    rig = Rig(initial_delay_ms=SESSION_MS * 2)
+    first, second = clients(rig, 2)
+    first.settle()
+    second.join()
+    rig.timers.advance(SESSION_MS - 1)
+    assert rig.group.state == "PreparingRebalance"
+    rig.timers.advance(1)
+    settle(first)
+    assert (rig.group.state, list(rig.group.members)) == ("Stable", [first.member])
+
+
+def test_a_pending_member_that_leaves_does_not_end_a_first_join_phase():
+    """Asked of Kafka 4.3.1."""
+    rig = Rig(initial_delay_ms=1000)
+    first, second = clients(rig, 2)
+    first.settle()
+    second.join()
+    assert second.leave() is None
+    assert rig.group.state == "PreparingRebalance"
+    rig.timers.advance(2000)
+    settle(first)
+    assert (rig.group.state, list(rig.group.members)) == ("Stable", [first.member])
+
+
+def test_a_pending_member_that_leaves_costs_a_rebalance_and_one_that_expires_none():
+    """Asked of Kafka 4.3.1."""
+    rig = Rig()
+    (first,) = together(rig, 1)
+    second, third = Client(rig, "c1"), Client(rig, "c2")
+    second.join()
+    rig.timers.advance(SESSION_MS - 1)
+    first.heartbeat()
+    rig.timers.advance(1)
+    assert not rig.group.pending and rig.group.state == "Stable"
+    third.join()
+    assert third.leave() is None
+    assert rig.group.state == "PreparingRebalance"
+    first.heartbeat()
+    assert first.errors["REBALANCE_IN_PROGRESS"] == 1
+    settle(first)
+    assert (rig.group.state, rig.group.generation) == ("Stable", 2)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])

@@ -218,8 +218,10 @@ class Client:
         protocols=("range",),
         group=GROUP,
         session_ms=SESSION_MS,
+        protocol_type="consumer",
     ):
         self.rig = rig
+        self.protocol_type = protocol_type
         self.name = name
         self.session_ms = session_ms
         self.instance = instance
@@ -264,7 +266,7 @@ class Client:
             client_host="/127.0.0.1",
             session_timeout_ms=self.session_ms,
             rebalance_timeout_ms=REBALANCE_MS,
-            protocol_type="consumer",
+            protocol_type=self.protocol_type,
             protocols=self.protocols,
             id_required=True,
             can_skip_assignment=True,

@@ -403,17 +403,19 @@ class ClassicGroup:
     # -- protocols ------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols may join."""
+        """Whether a member with these protocols may join. Until its first join phase ends, a group
+        without members keeps the protocol type of those that left, and takes each protocol (Kafka:
+        ClassicGroup.supportsProtocols)."""
         if not protocol_type or not protocols:
             return False
-        if self.state == EMPTY or not self.members:
+        if self.state == EMPTY:
             return True
         if protocol_type != self.protocol_type:
             return False
-        everybody = len(self.members)
+        member_count = len(self.members)
         counts = self.protocol_counts
         for name, _ in protocols:  # a loop, for each of many that join at once
-            if counts.get(name) == everybody:
+            if counts.get(name, 0) == member_count:
                 return True
         return False
 

@@ -174,7 +174,7 @@ class Rebalances:
 
     def _expire_pending(self, group: ClassicGroup, member_id: str) -> None:
         if group.pending.pop(member_id, None) is not None:
-            self._complete_if_all_joined(group)
+            self._complete_without(group)
 
     def _join_known(self, group: ClassicGroup, asked: Join, answer: AnswerJoin) -> None:
         if asked.member_id in group.pending:
@@ -372,7 +372,15 @@ class Rebalances:
             self._complete(group)
 
     def _complete_if_all_joined(self, group: ClassicGroup) -> None:
-        if group.state == PREPARING and group.all_joined and group.previous_state != EMPTY:
+        """Ends the join phase when all members have joined. The first one of an empty group lasts
+        until its delay is over."""
+        if group.previous_state != EMPTY:
+            self._complete_without(group)
+
+    def _complete_without(self, group: ClassicGroup) -> None:
+        """Ends the join phase, also a first one, when the member whose session just expired was the
+        last one that had not joined (Kafka: removeMemberAndUpdateClassicGroup)."""
+        if group.state == PREPARING and group.all_joined:
             self._complete(group)
 
     def _complete(self, group: ClassicGroup) -> None:
@@ -508,6 +516,7 @@ class Rebalances:
                 found_id = group.instances.get(instance_id, "")
             if found_id in group.pending:
                 group.pending.pop(found_id).cancel()
+                any_left = True  # the others rebalance, though it was no member yet: as in Kafka
             else:
                 try:
                     member = group.check_member(found_id, instance_id)
@@ -518,8 +527,6 @@ class Rebalances:
             outcomes.append((member_id, instance_id, error))
         if any_left:
             self._after_leaving(group)
-        else:
-            self._complete_if_all_joined(group)
         return outcomes
 
     def _take_out(self, group: ClassicGroup, member: Member) -> None:
@@ -607,7 +614,10 @@ class Rebalances:
                 next_ms = min(next_ms or member.deadline_ms, member.deadline_ms)
             elif member.is_new or (member.join is None and member.sync is None):
                 self._take_out(group, member)
-                self._after_leaving(group)
+                if group.state == PREPARING:
+                    self._complete_without(group)
+                else:
+                    self._after_leaving(group)
             # A member that waits for a rebalance cannot send heartbeats; its session starts again
             # with the answer.
         if next_ms is not None:
