@@ -7,7 +7,7 @@ of the previous assignment: of two concurrent requests one fails, and its client
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from barnabas.controller.new_partitions import begin_partitions, partition_nodes
@@ -40,14 +40,12 @@ class PartitionGrowth:
         tree: MetadataTree,
         reader: ClusterStateReader,
         seat: Seat,
-        random_below: Callable[[int], int],
         placed: Placed = lambda *_: None,
     ) -> None:
         """`placed` asks the plugins for a placement; None leaves it to the broker."""
         self._tree = tree
         self._reader = reader
         self._seat = seat
-        self._random_below = random_below
         self._plugins_place = placed
         self._lock = threading.Lock()
 
@@ -122,14 +120,13 @@ class PartitionGrowth:
             )
         return dict(enumerate(placed, present))
 
-    def _start(self, topic: Topic, brokers: Sequence[int]) -> int:
-        """Returns the index in `brokers` of partition 0's first replica: the new partitions
-        continue the placement from there (Kafka's AdminUtils). It is random when that broker is not
-        in `brokers`."""
-        first = topic.partitions[0].replicas[:1] if 0 in topic.partitions else ()
-        if first and first[0] in brokers:
-            return brokers.index(first[0])
-        return self._random_below(len(brokers))
+    @staticmethod
+    def _start(topic: Topic, brokers: Sequence[int]) -> int:
+        """Returns the index in `brokers`, which are sorted, of partition 0's first replica: the new
+        partitions continue the placement from there. When that broker is not live, the next one
+        takes its place (Kafka: AdminZkClient.createNewPartitionsAssignment)."""
+        first = topic.partitions[0].replicas[0] if 0 in topic.partitions else brokers[0]
+        return next((index for index, broker in enumerate(brokers) if broker >= first), 0)
 
 
 def _checked(

@@ -217,7 +217,7 @@ def _administration(node: Bound, control: Control) -> Administration:
         control=control,
         topics=topics,
         deletion=deletion,
-        growth=PartitionGrowth(tree, reader, seat, _random_below, plugins.place),
+        growth=PartitionGrowth(tree, reader, seat, plugins.place),
         configs=ConfigChanges(tree, reader, dynamic, opened.passwords, plugins.check_config_change),
         entities=EntityConfigs(tree, reader, dynamic),
         features=features,
