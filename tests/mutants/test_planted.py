@@ -1,5 +1,6 @@
 """The planted bugs of tests/mutants can still be planted. `make mutants` runs them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,13 @@ def test_each_bug_changes_something_and_its_tests_exist() -> None:
     for mutant in mutants():
         assert mutant.old != mutant.new, mutant.damage
         assert all((ROOT / name).exists() for name in mutant.tests), mutant.tests
+
+
+def test_the_tests_that_caught_them_exist() -> None:
+    rows = re.findall(r"(tests/\S+\.py)::(\w+)", (ROOT / "tests/mutants/results.md").read_text())
+    assert len(rows) >= COUNT_MIN
+    gone = [row for row in rows if f"def {row[1]}(" not in (ROOT / row[0]).read_text()]
+    assert not gone
 
 
 def test_a_text_that_moved_is_found_and_one_that_is_ambiguous_is_missing(tmp_path: Path) -> None:

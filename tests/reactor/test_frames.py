@@ -275,8 +275,8 @@ def test_stop_under_load():
 
 
 def test_a_connection_that_is_accepted_while_the_reactor_stops_is_closed():
-    """The acceptor gave it to a network thread that had ended: the client of a broker that restarted
-    waited for its answer until its timeout."""
+    """The acceptor gave it to a network thread that had ended: the client of a broker that was
+    restarted waited for its answer until its timeout."""
     for _ in range(STOPS):
         with Served(start=False) as served:
             waiting = [served.connect() for _ in range(BACKLOG)]
