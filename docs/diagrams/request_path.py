@@ -19,7 +19,7 @@ BOXES = {
     "connection": (420, 110, 190, NATIVE, ("network/connection", "frames, header, order")),
     "produce": (660, 30, 290, NATIVE, ("produce/produce", "0: parse, check the batch, append")),
     "fetch": (660, 110, 290, NATIVE, ("fetch/fetch", "1: sessions, read, sendfile slices")),
-    "offsets": (660, 190, 290, NATIVE, ("coordinator/", "8, 24-26, 28: where Python granted it")),
+    "offsets": (660, 190, 290, NATIVE, ("coordinator/", "8, 24-26, 28: check, append, wait")),
     "queue": (420, 290, 190, NATIVE, ("network/request_queue", "bounded; response_cache first")),
     "handlers": (420, 390, 190, PYTHON, ("request handlers", "api/kNN, one file an API")),
     "coordinators": (170, 390, 200, PYTHON, ("coordinator/", "groups, transactions, share")),
