@@ -1,5 +1,6 @@
 """Every znode that a release of Kafka writes in ZooKeeper mode, and in which form: `python -m
-zookeeper.znode_forms RELEASE...` records them into kafka_znodes.json.
+zookeeper.znode_forms 2.8.2 3.9.2 2.8.2/2.6 barnabas` records them into kafka_znodes.json; behind a
+slash is an inter.broker.protocol.version that is not the release's own.
 
 A form is what the JSON of a znode has: its version, and the names of its fields. Names and numbers
 in a path are replaced: /brokers/ids/N. The same actions can be carried out on brokers of barnabas.
@@ -7,16 +8,17 @@ in a path are replaced: /brokers/ids/N. The same actions can be carried out on b
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import signal
 import sys
 import tempfile
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from cluster.kafka_brokers import KafkaProcess
-from cluster.three_brokers import soon
+from cluster.three_brokers import BrokerProcess, soon
 from confluent_kafka import Consumer, Producer
 from zookeeper.transaction_log import written
 from zookeeper_server import ZooKeeperServer
@@ -34,6 +36,7 @@ from barnabas.client.quotas import alter_quotas
 from barnabas.client.scram_users import NewCredential, store_credentials
 from barnabas.wire import request
 
+OURS = "barnabas"
 RECORDED = Path(__file__).with_name("kafka_znodes.json")
 TOPIC_KIND, BROKER_KIND, SET = 2, 4, 0
 LITERAL, PREFIXED, READ, ALLOW = 3, 4, 3, 3
@@ -42,8 +45,6 @@ SETTINGS = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:ANONYMOUS",
     "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
     "auto.create.topics.enable": "false",
 }
 # The first that fits an element of a path names it.
@@ -101,7 +102,7 @@ def form_of(data: bytes) -> str:
     return f"version {value.get('version', '-')}: {' '.join(sorted(fields))}"
 
 
-def act(bootstrap: str, settled: float = 30) -> None:
+def act(bootstrap: str) -> None:
     """Carries out what makes a broker write each kind of znode."""
     with Cluster(bootstrap) as cluster:
         create_topics(cluster, [NewTopic("t", 2, 2), NewTopic("gone", 1, 1)])
@@ -126,11 +127,9 @@ def act(bootstrap: str, settled: float = 30) -> None:
         create_partitions(cluster, {"t": 3})
         delete_topics(cluster, ["gone"])
         soon(lambda: _leaders(cluster, "t") == 3, "the new partition has no leader")
-        producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "x"})
-        producer.init_transactions(settled)
-        producer.begin_transaction()
+        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
         producer.produce("t", b"value", partition=0)
-        producer.commit_transaction(settled)
+        assert producer.flush(30) == 0
         consumer = Consumer(
             {"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
         )
@@ -143,7 +142,7 @@ def act(bootstrap: str, settled: float = 30) -> None:
 def _leaders(cluster: Cluster, topic: str) -> int:
     cluster.refresh([topic])
     known = cluster.known(topic)
-    return 0 if known is None else sum(row.leader >= 0 for row in known.partitions)
+    return 0 if known is None else sum(row.leader >= 0 for row in known.partitions.values())
 
 
 def _reassign(cluster: Cluster, topic: str, index: int) -> None:
@@ -155,29 +154,62 @@ def _reassign(cluster: Cluster, topic: str, index: int) -> None:
     cluster.controller().call(45, message.cls(timeoutMs=10_000, topics=topics))
 
 
+def forms_of_ours(folder: Path, server: ZooKeeperServer) -> dict[str, list[str]]:
+    """The forms of two brokers of barnabas."""
+    brokers = [
+        BrokerProcess(folder, node_id, server.connect(), SETTINGS | {"broker.rack": "r"})
+        for node_id in (1, 2)
+    ]
+    try:
+        for broker in brokers:
+            broker.start()
+        act(",".join(broker.address for broker in brokers))
+    finally:
+        for broker in brokers:
+            if broker.is_running:
+                broker.kill()
+    return forms(server)
+
+
 def record(release: str) -> dict[str, list[str]]:
-    """The forms of one release: two brokers, one of which loses a log directory and restarts."""
+    """The forms of one release: two brokers; one loses a log directory and falls behind."""
+    if release == OURS:
+        with tempfile.TemporaryDirectory(prefix="barnabas-znodes-") as folder:
+            with ZooKeeperServer(Path(folder) / "zookeeper") as server:
+                return forms_of_ours(Path(folder), server)
+    version, _, protocol = release.partition("/")
     with tempfile.TemporaryDirectory(prefix="barnabas-znodes-") as folder:
         with ZooKeeperServer(Path(folder) / "zookeeper") as server:
             brokers = []
             for node_id in (1, 2):
-                spare = Path(folder) / f"spare-{node_id}"
-                dirs = f"{Path(folder) / f'kafka-{node_id}' / 'data'},{spare}"
-                settings = SETTINGS | {"log.dirs": dirs, "delegation.token.master.key": "key"}
-                broker = KafkaProcess(
-                    Path(folder), node_id, server.connect(), settings, version=release
+                dirs = [
+                    Path(folder) / f"kafka-{node_id}" / "data",
+                    Path(folder) / f"spare-{node_id}",
+                ]
+                settings = SETTINGS | {
+                    "log.dirs": ",".join(map(str, dirs)),
+                    "delegation.token.master.key": "key",
+                    "broker.rack": "r",
+                }
+                if protocol:
+                    settings["inter.broker.protocol.version"] = protocol
+                brokers.append(
+                    KafkaProcess(Path(folder), node_id, server.connect(), settings, version).start()
                 )
-                brokers.append(broker.start())
             try:
                 act(",".join(broker.address for broker in brokers))
                 _lose_directory(Path(folder) / "spare-2")
-                soon(lambda: "/log_dir_event_notification/log_dir_event_S" in forms(server), "none")
-                brokers[1].kill()
-                soon(lambda: _has_shrunk(server), "the ISR does not shrink")
+                wanted = ["/log_dir_event_notification/log_dir_event_S"]
+                soon(lambda: wanted[0] in forms(server), "no note of the directory")
+                brokers[1].signal(signal.SIGSTOP)
+                producer = Producer({"bootstrap.servers": brokers[0].address, "acks": 1})
+                soon(lambda: _fallen_behind(producer, server), "the ISR does not shrink")
+                if protocol:
+                    note = "/isr_change_notification/isr_change_S"
+                    soon(lambda: note in forms(server), "no note of the ISR")
             finally:
                 for broker in brokers:
-                    if broker.is_running:
-                        broker.kill()
+                    broker.kill()
             return forms(server)
 
 
@@ -189,7 +221,11 @@ def _lose_directory(folder: Path) -> None:
     folder.write_bytes(b"")
 
 
-def _has_shrunk(server: ZooKeeperServer) -> bool:
+def _fallen_behind(producer: Producer, server: ZooKeeperServer) -> bool:
+    """Produces, and returns whether an ISR is without broker 2."""
+    for index in range(3):
+        producer.produce("t", b"value", partition=index)
+    producer.poll(0.5)
     return any(
         row.path.endswith("/state") and json.loads(row.data)["isr"] == [1]
         for row in written(server.data_dir / "data")
@@ -197,12 +233,42 @@ def _has_shrunk(server: ZooKeeperServer) -> bool:
     )
 
 
+def table() -> str:
+    """docs/znodes.md: a row for each znode, a column for each release."""
+    known = json.loads(RECORDED.read_text())
+    releases = [*(name for name in known if name != OURS), OURS]
+    lines = [
+        "# Znodes",
+        "",
+        "Every znode that Kafka writes in ZooKeeper mode, with the version and the fields of its",
+        "data, recorded from two brokers of each release; behind a slash is an",
+        "`inter.broker.protocol.version` that is not the release's own. Generated by",
+        "`(cd tests && PYTHONPATH=. python -m zookeeper.znode_forms table > ../docs/znodes.md)`.",
+        "",
+        "N, T, P, U, C: a name or number; S: ten digits. A dot: as in the column before; `-`: not",
+        "written. Znodes without data are left out where all releases have them.",
+        "",
+        "| znode | " + " | ".join(name.replace(OURS, "barnabas") for name in releases) + " |",
+        "|---|" + "---|" * len(releases),
+    ]
+    for place in sorted({place for rows in known.values() for place in rows}):
+        cells = ["; ".join(known[name].get(place, ["-"])) for name in releases]
+        if set(cells) == {"nothing"}:
+            continue
+        shown = [cells[0]]
+        shown += ["." if now == last else now for last, now in itertools.pairwise(cells)]
+        lines.append(f"| `{place}` | " + " | ".join(shown) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def main(releases: Iterable[str]) -> None:
     known = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     for release in releases:
-        began = time.monotonic()
+        if release == "table":
+            print(table(), end="")
+            return
         known[release] = record(release)
-        print(f"Kafka {release}: {len(known[release])} places, {time.monotonic() - began:.0f} s")
+        print(f"{release}: {len(known[release])} places")
     RECORDED.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
 
 
