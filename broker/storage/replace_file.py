@@ -15,6 +15,7 @@ from pathlib import Path
 from barnabas.cext.memory.sys import sync_filesystem
 
 MANY = 16
+WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -34,7 +35,7 @@ class Replacements:
 
     def add(self, path: Path, data: bytes) -> None:
         """Raises OSError; the old file is untouched then."""
-        fd = os.open(_temporary(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(_temporary(path), WRITE, 0o644)
         try:
             view = memoryview(data)
             while view:

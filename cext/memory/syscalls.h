@@ -25,8 +25,11 @@ static inline ssize_t real_pwritev(int fd, const struct iovec *parts, int count,
                                : pwritev(fd, parts, count, at))
 static inline int real_fdatasync(int fd) REPEAT(int, fdatasync(fd))
 static inline int real_ftruncate(int fd, int64_t n) REPEAT(int, ftruncate(fd, n))
+/* A file of a log is never a link: who may write to a log directory would choose what is written. */
 static inline int real_open(const char *path, int flags, int mode)
-    REPEAT(int, open(path, flags | O_CLOEXEC, mode))
+    REPEAT(int, open(path, flags | O_CLOEXEC | O_NOFOLLOW, mode))
+static inline int open_directory(const char *path)
+    REPEAT(int, open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
 static inline int real_rename(const char *from, const char *to) REPEAT(int, rename(from, to))
 static inline int real_unlink(const char *path) REPEAT(int, unlink(path))
 static inline ssize_t real_sendfile(int to, int from, int64_t at, size_t n) {
@@ -38,7 +41,7 @@ static inline ssize_t real_sendfile(int to, int from, int64_t at, size_t n) {
 static inline int real_close(int fd) { return close(fd) < 0 && errno != EINTR ? -errno : 0; }
 
 static inline int real_fsync_directory(const char *path) {
-    int fd = real_open(path, O_RDONLY | O_DIRECTORY, 0), r;
+    int fd = open_directory(path), r;
     if (fd < 0) return fd;
     do r = fsync(fd); while (r < 0 && errno == EINTR);
     r = r < 0 ? -errno : 0;
@@ -49,7 +52,7 @@ static inline int real_fsync_directory(const char *path) {
 /* All that was written to the file system of `path`; -ENOSYS where the system cannot do it. */
 static inline int real_sync_filesystem(const char *path) {
 #ifdef __linux__
-    int fd = real_open(path, O_RDONLY | O_DIRECTORY, 0), r;
+    int fd = open_directory(path), r;
     if (fd < 0) return fd;
     r = syncfs(fd) < 0 ? -errno : 0;
     close(fd);
