@@ -4,6 +4,7 @@ was asked on 2026-11-25; docs/decisions/logins.md has the differences."""
 import asyncio
 import json
 import logging
+import socket
 import subprocess
 import time
 
@@ -136,6 +137,18 @@ REFUSED = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_token_is_refused(oauth, kind):
     assert not is_taken(oauth, REFUSED[kind]())
+
+
+@pytest.mark.parametrize("header", ["jku", "x5u"])
+def test_no_address_that_a_client_sends_is_asked(oauth, header):
+    """CVE-2025-27817: the header names where its key is."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/keys"
+        for key_id in ("r", "x"):
+            assert not is_taken(oauth, signed("other", header={"kid": key_id, header: address}))
+        with pytest.raises(BlockingIOError):
+            server.accept()
 
 
 def test_a_key_fits_the_algorithms_of_its_own_kind_alone():
