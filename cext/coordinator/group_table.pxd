@@ -2,15 +2,11 @@
 against. Python writes it at each change of a group; native handlers read it."""
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from barnabas.cext.codec.buffer cimport Buffer
 from barnabas.cext.coordinator.commit_entries cimport Entries
+from barnabas.cext.coordinator.shards cimport Named, Shard, shard_index, SHARDS
 from barnabas.cext.memory.int64_map cimport Int64Map, int64_map_get
-from barnabas.cext.memory.mutex cimport pthread_mutex_t
 from barnabas.cext.memory.secret_hash cimport Secret, secret_hash
 from barnabas.cext.partition.partitions cimport Table
-
-cdef enum:
-    GROUP_SHARDS = 64               # a power of two
 
 cdef enum GroupState:               # of a classic group
     GROUP_EMPTY = 0
@@ -22,12 +18,6 @@ cdef enum GroupKind:
     KIND_CLASSIC = 0
     KIND_CONSUMER = 1               # the consumer protocol (KIP-848)
     KIND_SHARE = 2                  # share groups (KIP-932) commit no offsets
-
-cdef struct Named:                  # a record of a map by name: a group or a member
-    Named* next                     # of the same hash
-    int64_t hashed
-    const uint8_t* name             # behind the record
-    int32_t name_bytes
 
 cdef enum:
     EARLIER_EPOCH = -2              # no error code: a member commits in an epoch that is over
@@ -53,17 +43,15 @@ cdef struct Group:                  # the bytes of the group id follow
     Int64Map members                # hash of the member id: Named*
 
 cdef struct GroupShard:
-    pthread_mutex_t lock
-    Int64Map groups                 # hash of the group id: Named*
+    Shard own                       # its records: Group*
     Int64Map holds                  # hash of the group id: number of holds
     int64_t new_count               # groups that Python does not know yet
     Entries entries                 # commits that Python has not taken yet
-    Buffer batch                    # the memory of the last one, used again
     int64_t served                  # requests
 
 cdef struct Groups:
     Secret secret
-    GroupShard shards[GROUP_SHARDS]
+    GroupShard shards[SHARDS]
     int64_t count                   # atomic: groups of all shards
     int64_t new_count               # atomic
     int32_t closed                  # atomic: the coordinator has stopped
@@ -83,12 +71,9 @@ cdef struct Committer:              # which client commits
 cdef inline int64_t group_hash(const Groups* groups, const uint8_t* group, int64_t group_bytes) noexcept nogil:
     return secret_hash(&groups.secret, group, group_bytes)
 
-cdef inline int64_t group_shard_index(int64_t hashed) noexcept nogil:
-    return hashed & (GROUP_SHARDS - 1)
-
 cdef inline bint group_is_held(const Groups* groups, int64_t hashed) noexcept nogil:
     """Returns whether commits of the group wait for `release`. The caller holds the shard's lock."""
-    return int64_map_get(&groups.shards[group_shard_index(hashed)].holds, hashed, 0) != 0
+    return int64_map_get(&groups.shards[shard_index(hashed)].holds, hashed, 0) != 0
 
 # The caller holds the shard's lock. Returns the error code for a commit, ERROR_NONE if the group
 # accepts it; or EARLIER_EPOCH if it accepts only partitions for which `member_has_had` is true, and

@@ -28,7 +28,7 @@ commits wait. A group's first commit makes the group here; Python adds it to its
 Next on the data path: cext/coordinator/offset_commit.pyx.
 """
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport intptr_t, uint32_t
+from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
@@ -38,8 +38,10 @@ from barnabas.cext.codec.error_codes cimport (
     ERROR_ILLEGAL_GENERATION, ERROR_NONE, ERROR_REBALANCE_IN_PROGRESS, ERROR_STALE_MEMBER_EPOCH,
     ERROR_UNKNOWN_MEMBER_ID, ERROR_UNSUPPORTED_VERSION,
 )
-from barnabas.cext.codec.buffer cimport buffer_free, buffer_init
 from barnabas.cext.coordinator.commit_entries cimport entry_free
+from barnabas.cext.coordinator.shards cimport (
+    named_find, named_first, named_put, named_take, shard_free, shard_init,
+)
 from barnabas.cext.memory.atomics cimport (
     atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_store_i32,
 )
@@ -47,9 +49,7 @@ from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.memory.int64_map cimport (
     int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
 )
-from barnabas.cext.memory.mutex cimport (
-    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
-)
+from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.memory.secret_hash cimport secret_init
 from barnabas.cext.partition.partitions cimport (
     Partition, partition_find, partition_wake, table_epochs, table_of,
@@ -67,44 +67,6 @@ _STATES = {
 _KINDS = {"classic": KIND_CLASSIC, "consumer": KIND_CONSUMER, "share": KIND_SHARE}
 
 
-# -------------------------------------------------------------------------------- maps by name
-
-cdef inline bint _is(const Named* record, const uint8_t* name, int32_t name_bytes) noexcept nogil:
-    return record.name_bytes == name_bytes and memcmp(record.name, name, name_bytes) == 0
-
-
-cdef Named* _named(const Int64Map* records, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
-    cdef Named* at = <Named*><intptr_t>int64_map_get(records, hashed, 0)
-    while at != NULL and not _is(at, name, name_bytes):
-        at = at.next
-    return at
-
-
-cdef Named* _take_named(Int64Map* records, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
-    """Removes a record and returns it; NULL: the map has no such name."""
-    cdef Named* first = <Named*><intptr_t>int64_map_get(records, hashed, 0)
-    cdef Named* before = NULL
-    cdef Named* at = first
-    while at != NULL and not _is(at, name, name_bytes):
-        before = at
-        at = at.next
-    if at == NULL:
-        return NULL
-    if before != NULL:
-        before.next = at.next
-    elif at.next == NULL:
-        int64_map_remove(records, hashed)
-    else:                               # an existing key: this allocates no memory
-        int64_map_put(records, hashed, <int64_t><intptr_t>at.next)
-    return at
-
-
-cdef bint _put_named(Int64Map* records, Named* record) noexcept nogil:
-    """Adds a record whose name the map lacks; False: no memory."""
-    record.next = <Named*><intptr_t>int64_map_get(records, record.hashed, 0)
-    return int64_map_put(records, record.hashed, <int64_t><intptr_t>record)
-
-
 cdef void group_free(Group* group) noexcept nogil:
     cdef Named* at
     cdef Named* following
@@ -112,7 +74,7 @@ cdef void group_free(Group* group) noexcept nogil:
     if group == NULL:
         return
     for i in range(group.members.capacity):
-        at = <Named*><intptr_t>group.members.values[i] if group.members.used[i] else NULL
+        at = named_first(&group.members, i)
         while at != NULL:
             following = at.next
             free(at)
@@ -138,7 +100,7 @@ cdef bint _has_instance(const Group* group, const Committer* asks) noexcept nogi
     cdef const Named* at
     cdef int64_t i
     for i in range(group.members.capacity):
-        at = <const Named*><intptr_t>group.members.values[i] if group.members.used[i] else NULL
+        at = named_first(&group.members, i)
         while at != NULL:
             if _is_instance(<const GroupMember*>at, asks):
                 return True
@@ -213,7 +175,7 @@ cdef int16_t group_accepts(const Groups* groups, const Group* group, const Commi
             not asks.transactional and asks.version >= MEMBER_EPOCHS_FROM
         ) else ERROR_ILLEGAL_GENERATION
     if group.members.count:
-        member[0] = <GroupMember*>_named(
+        member[0] = <GroupMember*>named_find(
             &group.members, secret_hash(&groups.secret, asks.member, asks.member_bytes),
             asks.member, asks.member_bytes)
     if group.kind == KIND_CONSUMER:
@@ -226,8 +188,8 @@ cdef int16_t group_accepts(const Groups* groups, const Group* group, const Commi
 # -------------------------------------------------------------------------------- groups
 
 cdef Group* group_find(Groups* groups, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
-    return <Group*>_named(
-        &groups.shards[group_shard_index(hashed)].groups, hashed, name, name_bytes)
+    return <Group*>named_find(
+        &groups.shards[shard_index(hashed)].own.records, hashed, name, name_bytes)
 
 
 cdef Named* _record_of(const Secret* secret, size_t size_bytes, const uint8_t* name, int32_t name_bytes, int64_t more_bytes) noexcept nogil:
@@ -255,8 +217,8 @@ cdef void _count_new(Groups* groups, GroupShard* shard, int64_t by) noexcept nog
 
 
 cdef bint group_add(Groups* groups, Group* group) noexcept nogil:
-    cdef GroupShard* shard = &groups.shards[group_shard_index(group.named.hashed)]
-    if not _put_named(&shard.groups, &group.named):
+    cdef GroupShard* shard = &groups.shards[shard_index(group.named.hashed)]
+    if not named_put(&shard.own.records, &group.named):
         return False
     atomic_add_i64(&groups.count, 1)
     if group.is_new:
@@ -266,8 +228,8 @@ cdef bint group_add(Groups* groups, Group* group) noexcept nogil:
 
 cdef Group* _take_group(Groups* groups, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
     """Removes a group and returns it, under the shard's lock; NULL: there is no such group."""
-    cdef GroupShard* shard = &groups.shards[group_shard_index(hashed)]
-    cdef Group* taken = <Group*>_take_named(&shard.groups, hashed, name, name_bytes)
+    cdef GroupShard* shard = &groups.shards[shard_index(hashed)]
+    cdef Group* taken = <Group*>named_take(&shard.own.records, hashed, name, name_bytes)
     if taken != NULL:
         atomic_add_i64(&groups.count, -1)
         if taken.is_new:
@@ -278,8 +240,8 @@ cdef Group* _take_group(Groups* groups, int64_t hashed, const uint8_t* name, int
 cdef void groups_forget(Groups* groups, GroupShard* shard, int32_t partition) noexcept nogil:
     cdef int64_t i = 0
     cdef Named* at
-    while i < shard.groups.capacity:
-        at = <Named*><intptr_t>shard.groups.values[i] if shard.groups.used[i] else NULL
+    while i < shard.own.records.capacity:
+        at = named_first(&shard.own.records, i)
         while at != NULL and (<Group*>at).partition != partition:
             at = at.next
         if at == NULL:
@@ -331,11 +293,9 @@ cdef class GroupTable:
         self.groups = <Groups*>calloc(1, sizeof(Groups))
         if self.groups == NULL:
             raise MemoryError
-        for i in range(GROUP_SHARDS):
-            pthread_mutex_init(&self.groups.shards[i].lock, NULL)
-            int64_map_init(&self.groups.shards[i].groups)
+        for i in range(SHARDS):
+            shard_init(&self.groups.shards[i].own)
             int64_map_init(&self.groups.shards[i].holds)
-            buffer_init(&self.groups.shards[i].batch)
         secret_init(&self.groups.secret)
 
     def __init__(self):
@@ -348,24 +308,22 @@ cdef class GroupTable:
         cdef int64_t i, k
         if self.groups == NULL:
             return
-        for i in range(GROUP_SHARDS):
+        for i in range(SHARDS):
             shard = &self.groups.shards[i]
-            for k in range(shard.groups.capacity):
-                at = <Named*><intptr_t>shard.groups.values[k] if shard.groups.used[k] else NULL
+            for k in range(shard.own.records.capacity):
+                at = named_first(&shard.own.records, k)
                 while at != NULL:
                     following = at.next
                     group_free(<Group*>at)
                     at = following
-            int64_map_free(&shard.groups)
             int64_map_free(&shard.holds)
             entry_free(shard.entries.first)
-            buffer_free(&shard.batch)
-            pthread_mutex_destroy(&shard.lock)
+            shard_free(&shard.own)
         free(self.groups)
 
     cdef GroupShard* _shard_of(self, bytes group, int64_t* hashed) noexcept:
         hashed[0] = group_hash(self.groups, <const uint8_t*><const char*>group, len(group))
-        return &self.groups.shards[group_shard_index(hashed[0])]
+        return &self.groups.shards[shard_index(hashed[0])]
 
     cdef Group* _find(self, bytes group, int64_t hashed) noexcept:
         """The caller holds the shard's lock."""
@@ -379,7 +337,7 @@ cdef class GroupTable:
         cdef Group* made = <Group*>_record(
             &self.groups.secret, sizeof(Group), group_id.encode(), b"")
         cdef Group* old = NULL
-        cdef GroupShard* shard = &self.groups.shards[group_shard_index(made.named.hashed)]
+        cdef GroupShard* shard = &self.groups.shards[shard_index(made.named.hashed)]
         cdef GroupMember* member
         cdef bint is_in = False
         made.partition, made.generation = partition, generation
@@ -387,18 +345,18 @@ cdef class GroupTable:
             made.kind, made.state = _KINDS[kind], _STATES[state]
             for row in members:
                 member = _member_of(&self.groups.secret, row)
-                if not _put_named(&made.members, &member.named):
+                if not named_put(&made.members, &member.named):
                     free(member)
                     raise MemoryError
         except:
             group_free(made)
             raise
         with nogil:
-            pthread_mutex_lock(&shard.lock)
+            pthread_mutex_lock(&shard.own.lock)
             old = _take_group(
                 self.groups, made.named.hashed, made.named.name, made.named.name_bytes)
             is_in = group_add(self.groups, made)
-            pthread_mutex_unlock(&shard.lock)
+            pthread_mutex_unlock(&shard.own.lock)
         group_free(old)
         if not is_in:
             group_free(made)
@@ -410,10 +368,10 @@ cdef class GroupTable:
         cdef int64_t hashed
         cdef GroupShard* shard = self._shard_of(name, &hashed)
         cdef Group* old
-        pthread_mutex_lock(&shard.lock)     # with the GIL: its holder never waits for the GIL
+        pthread_mutex_lock(&shard.own.lock)     # with the GIL: its holder never waits for the GIL
         old = _take_group(
             self.groups, hashed, <const uint8_t*><const char*>name, <int32_t>len(name))
-        pthread_mutex_unlock(&shard.lock)
+        pthread_mutex_unlock(&shard.own.lock)
         group_free(old)
 
     def set_state(self, str group_id not None, str state not None, int32_t generation) -> None:
@@ -423,11 +381,11 @@ cdef class GroupTable:
         cdef GroupShard* shard = self._shard_of(name, &hashed)
         cdef int32_t number = _STATES[state]
         cdef Group* group
-        pthread_mutex_lock(&shard.lock)
+        pthread_mutex_lock(&shard.own.lock)
         group = self._find(name, hashed)
         if group != NULL:
             group.state, group.generation = number, generation
-        pthread_mutex_unlock(&shard.lock)
+        pthread_mutex_unlock(&shard.own.lock)
 
     def put_member(self, str group_id not None, str member_id not None, instance_id,
                    int32_t epoch=-1, bint speaks_classic=True, bytes held not None=b"") -> None:
@@ -443,14 +401,14 @@ cdef class GroupTable:
         cdef GroupMember* old = NULL
         cdef Group* group
         cdef bint is_lost = False
-        pthread_mutex_lock(&shard.lock)
+        pthread_mutex_lock(&shard.own.lock)
         group = self._find(name, hashed)
         if group != NULL:
-            old = <GroupMember*>_take_named(
+            old = <GroupMember*>named_take(
                 &group.members, made.named.hashed, made.named.name, made.named.name_bytes)
             made.heard_ns = old.heard_ns if old != NULL else -1
-            is_lost = not _put_named(&group.members, &made.named)
-        pthread_mutex_unlock(&shard.lock)
+            is_lost = not named_put(&group.members, &made.named)
+        pthread_mutex_unlock(&shard.own.lock)
         free(old)
         if group == NULL or is_lost:
             free(made)
@@ -465,11 +423,11 @@ cdef class GroupTable:
         cdef GroupShard* shard = self._shard_of(name, &hashed)
         cdef Named* old = NULL
         cdef Group* group
-        pthread_mutex_lock(&shard.lock)
+        pthread_mutex_lock(&shard.own.lock)
         group = self._find(name, hashed)
         if group != NULL:
-            old = _take_named(&group.members, member_hash, member_name, <int32_t>len(member))
-        pthread_mutex_unlock(&shard.lock)
+            old = named_take(&group.members, member_hash, member_name, <int32_t>len(member))
+        pthread_mutex_unlock(&shard.own.lock)
         free(old)
 
     def heard_ms(self, str group_id not None, str member_id not None) -> int:
@@ -482,13 +440,13 @@ cdef class GroupTable:
         cdef GroupMember* found = NULL
         cdef Group* group
         cdef int64_t heard_ns
-        pthread_mutex_lock(&shard.lock)
+        pthread_mutex_lock(&shard.own.lock)
         group = self._find(name, hashed)
         if group != NULL:
-            found = <GroupMember*>_named(
+            found = <GroupMember*>named_find(
                 &group.members, member_hash, member_name, <int32_t>len(member))
         heard_ns = found.heard_ns if found != NULL else -1
-        pthread_mutex_unlock(&shard.lock)
+        pthread_mutex_unlock(&shard.own.lock)
         return heard_ns // 1000000 if heard_ns >= 0 else -1
 
     def take_new(self) -> list:
@@ -498,12 +456,12 @@ cdef class GroupTable:
         cdef Named* at
         cdef int64_t i, k
         found = []
-        for i in range(GROUP_SHARDS):
+        for i in range(SHARDS):
             shard = &self.groups.shards[i]
-            pthread_mutex_lock(&shard.lock)
+            pthread_mutex_lock(&shard.own.lock)
             try:
-                for k in range(shard.groups.capacity if shard.new_count else 0):
-                    at = <Named*><intptr_t>shard.groups.values[k] if shard.groups.used[k] else NULL
+                for k in range(shard.own.records.capacity if shard.new_count else 0):
+                    at = named_first(&shard.own.records, k)
                     while at != NULL:
                         if (<Group*>at).is_new:
                             found.append((_text(at), (<Group*>at).partition))
@@ -511,7 +469,7 @@ cdef class GroupTable:
                             _count_new(self.groups, shard, -1)
                         at = at.next
             finally:
-                pthread_mutex_unlock(&shard.lock)
+                pthread_mutex_unlock(&shard.own.lock)
         return found
 
     @property
@@ -557,13 +515,13 @@ cdef class GroupTable:
         cdef GroupShard* shard = self._shard_of(name, &hashed)
         cdef int64_t count
         cdef bint is_kept = True
-        pthread_mutex_lock(&shard.lock)
+        pthread_mutex_lock(&shard.own.lock)
         count = int64_map_get(&shard.holds, hashed, 0) + by
         if count > 0:
             is_kept = int64_map_put(&shard.holds, hashed, count)
         else:
             int64_map_remove(&shard.holds, hashed)
-        pthread_mutex_unlock(&shard.lock)
+        pthread_mutex_unlock(&shard.own.lock)
         if not is_kept:
             raise MemoryError
         return 0
@@ -590,7 +548,7 @@ cdef class GroupTable:
             asks.instance, asks.instance_bytes = (
                 <const uint8_t*><const char*>instance, <int32_t>len(instance))
         asks.epoch, asks.version, asks.transactional = epoch, version, transactional
-        pthread_mutex_lock(&shard.lock)
+        pthread_mutex_lock(&shard.own.lock)
         code = group_accepts(self.groups, self._find(group_name, hashed), &asks, &member)
         if code == EARLIER_EPOCH:
             code = ERROR_NONE
@@ -599,7 +557,7 @@ cdef class GroupTable:
                 if not member_has_had(member, <const uint8_t*>at, index, epoch):
                     code = member_refuses_epoch(member)
                     break
-        pthread_mutex_unlock(&shard.lock)
+        pthread_mutex_unlock(&shard.own.lock)
         return code
 
     @property

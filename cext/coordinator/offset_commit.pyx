@@ -73,9 +73,9 @@ from barnabas.cext.coordinator.durable_wait cimport (
 )
 from barnabas.cext.coordinator.ended_transactions cimport Ended, EndedTransactions
 from barnabas.cext.coordinator.group_table cimport (
-    Committer, EARLIER_EPOCH, Group, GROUP_SHARDS, group_accepts, group_add,
-    group_find, group_free, group_hash, group_is_held, GroupMember, group_new, Groups,
-    groups_forget, GroupShard, group_shard_index, GroupTable, member_has_had, member_refuses_epoch,
+    Committer, EARLIER_EPOCH, Group, group_accepts, group_add, group_find, group_free, group_hash,
+    group_is_held, GroupMember, group_new, Groups, groups_forget, GroupShard, GroupTable,
+    member_has_had, member_refuses_epoch,
 )
 from barnabas.cext.coordinator.offset_commit_request cimport (
     commit_begin, commit_is_whole, commit_row, commit_tags, commit_topic, KEY_OFFSET_COMMIT,
@@ -84,6 +84,7 @@ from barnabas.cext.coordinator.offset_commit_request cimport (
 from barnabas.cext.coordinator.partition_states cimport (
     PartitionState, PartitionStates, states_error, states_partition_of,
 )
+from barnabas.cext.coordinator.shards cimport shard_index, SHARDS
 from barnabas.cext.coordinator.transaction_steps cimport (
     Asked, asked_begin, AskedRow, Steps, transaction_adds, transaction_has, TransactionSteps,
 )
@@ -303,7 +304,7 @@ cdef int _check_rights(Core* core, Commit* c, Request* r) noexcept nogil:
 
 cdef inline GroupShard* _shard(Core* core, int64_t hashed) noexcept nogil:
     """`hashed`: of the group."""
-    return &core.groups.shards[group_shard_index(hashed)]
+    return &core.groups.shards[shard_index(hashed)]
 
 cdef int16_t _check_group(Core* core, const Commit* c, const Group* group, GroupMember** member) noexcept nogil:
     """Returns 0 if the group accepts the commit, else the error. The caller holds the shard's
@@ -420,11 +421,11 @@ cdef int16_t _append_batch(Core* core, GroupShard* shard, Commit* c) noexcept no
     cdef Entry* at = c.first
     cdef int64_t offset
     _announce(core, shard, c.count)
-    if batch_header(shard.batch.data, shard.batch.size, &header) != RECORDS_OK:
+    if batch_header(shard.own.batch.data, shard.own.batch.size, &header) != RECORDS_OK:
         code = ERROR_NOT_COORDINATOR
     else:
         code = <int16_t>log_append_verified(
-            c.p.log, shard.batch.data, shard.batch.size, &header,
+            c.p.log, shard.own.batch.data, shard.own.batch.size, &header,
             atomic_load_i32(&c.p.leader_epoch), c.verification, &c.appended)
     if code != ERROR_NONE:
         _announce(core, shard, -c.count)
@@ -449,7 +450,7 @@ cdef int _refused_by_log(Commit* c, int16_t code) noexcept nogil:
 cdef int _append(Core* core, GroupShard* shard, Commit* c, Group* group) noexcept nogil:
     """Appends the rows, and makes the group if it is NULL."""
     cdef Group* made = NULL
-    cdef int16_t code = _build(core, c, &shard.batch)
+    cdef int16_t code = _build(core, c, &shard.own.batch)
     if code < 0:
         return FAILED
     if code != ERROR_NONE or c.count == 0:
@@ -522,8 +523,8 @@ cdef int _carry_out(Core* core, GroupShard* shard, Commit* c) noexcept nogil:
     entry_free(c.first)                     # entries that are not in the log
     if outcome == APPENDED and member != NULL and not c.w.transactional:
         member.heard_ns = c.request.received_ns
-    if shard.batch.failed or shard.batch.capacity > SCRATCH_KEEP_BYTES:
-        buffer_free(&shard.batch)
+    if shard.own.batch.failed or shard.own.batch.capacity > SCRATCH_KEEP_BYTES:
+        buffer_free(&shard.own.batch)
     return outcome
 
 
@@ -689,9 +690,9 @@ cdef int _attempt(Core* core, Commit* c) noexcept nogil:
     outcome = _joins(core, c, &joined)
     if outcome != APPENDED:
         return outcome
-    pthread_mutex_lock(&shard.lock)
+    pthread_mutex_lock(&shard.own.lock)
     outcome = _carry_out(core, shard, c)
-    pthread_mutex_unlock(&shard.lock)
+    pthread_mutex_unlock(&shard.own.lock)
     if joined != NULL:
         log_end_verification(joined.log, c.verification)
     if outcome == APPENDED:
@@ -761,13 +762,13 @@ cdef void _forget(Core* core, GroupShard* shard, int32_t partition) noexcept nog
 cdef void _lock_all(Core* core) noexcept nogil:
     cdef int i
     pthread_mutex_lock(&core.ended.lock)
-    for i in range(GROUP_SHARDS):
-        pthread_mutex_lock(&core.groups.shards[i].lock)
+    for i in range(SHARDS):
+        pthread_mutex_lock(&core.groups.shards[i].own.lock)
 
 cdef void _unlock_all(Core* core) noexcept nogil:
     cdef int i
-    for i in range(GROUP_SHARDS):
-        pthread_mutex_unlock(&core.groups.shards[i].lock)
+    for i in range(SHARDS):
+        pthread_mutex_unlock(&core.groups.shards[i].own.lock)
     pthread_mutex_unlock(&core.ended.lock)
 
 cdef Entry* _take_some(Core* core, Entries* entries, Entry* before) noexcept nogil:
@@ -789,7 +790,7 @@ cdef Entry* _take(Core* core) noexcept nogil:
     cdef int i
     _lock_all(core)
     first = _take_some(core, &core.ended.entries, NULL)
-    for i in range(GROUP_SHARDS):
+    for i in range(SHARDS):
         first = _take_some(core, &core.groups.shards[i].entries, first)
     _unlock_all(core)
     epoch_leave(table_epochs(core.table), slot)
@@ -860,7 +861,7 @@ cdef class OffsetCommitHandler(NativeHandler):
     def served(self) -> int:
         """Returns the number of requests whose commits this handler appended."""
         cdef int i
-        return sum([self.core.groups.shards[i].served for i in range(GROUP_SHARDS)])
+        return sum([self.core.groups.shards[i].served for i in range(SHARDS)])
 
     def take(self) -> list:
         """Takes the durable commits of this handler, in the order of the log. Each is (group,
@@ -902,9 +903,9 @@ cdef class OffsetCommitHandler(NativeHandler):
         cdef GroupShard* shard = _shard(self.core, group_hash(self.core.groups, group, size))
         cdef bint found
         with nogil:
-            pthread_mutex_lock(&shard.lock)
+            pthread_mutex_lock(&shard.own.lock)
             found = entries_have(&shard.entries, group, size)
-            pthread_mutex_unlock(&shard.lock)
+            pthread_mutex_unlock(&shard.own.lock)
         return found
 
     def forget(self, int32_t partition) -> None:
@@ -914,7 +915,7 @@ cdef class OffsetCommitHandler(NativeHandler):
             pthread_mutex_lock(&self.core.ended.lock)
             entries_forget(&self.core.ended.entries, partition)
             pthread_mutex_unlock(&self.core.ended.lock)
-            for i in range(GROUP_SHARDS):
-                pthread_mutex_lock(&self.core.groups.shards[i].lock)
+            for i in range(SHARDS):
+                pthread_mutex_lock(&self.core.groups.shards[i].own.lock)
                 _forget(self.core, &self.core.groups.shards[i], partition)
-                pthread_mutex_unlock(&self.core.groups.shards[i].lock)
+                pthread_mutex_unlock(&self.core.groups.shards[i].own.lock)

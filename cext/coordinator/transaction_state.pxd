@@ -5,6 +5,7 @@ Record of __transaction_state, value version 0 or 1 (flexible): shared/protocol,
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from barnabas.cext.codec.buffer cimport Buffer
+from barnabas.cext.coordinator.shards cimport Named
 
 cdef enum:
     CONNECTIONS_MAX = 8             # of an id
@@ -39,7 +40,7 @@ cdef struct Waiter:                 # a connection that is woken; it may be gone
     uint64_t connection_id
 
 cdef struct Txn:                    # a transactional id; the record's key follows
-    int64_t hashed                  # of the id
+    Named named                     # the id, which is the end of the key
     int64_t step                    # the number of its newest change; no number comes twice
     int64_t token                   # of the step that Python writes now; 0: none
     Txn* after                      # the step that native code appended, owned; NULL: none

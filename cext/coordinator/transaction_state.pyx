@@ -15,6 +15,7 @@ from barnabas.cext.codec.fields cimport write_count, write_no_tags, write_string
 
 cdef enum:
     FLEXIBLE_FROM = 1               # of the value
+    KEY_HEAD_BYTES = 4              # of a record's key: version, length of the id
     TAG_PREVIOUS_PRODUCER_ID = 0
     TAG_NEXT_PRODUCER_ID = 1
     TAG_CLIENT_VERSION = 2
@@ -26,6 +27,9 @@ cdef Txn* txn_new(const uint8_t* key, int32_t key_bytes) noexcept nogil:
     if txn != NULL:
         txn.key_bytes = key_bytes
         memcpy(txn + 1, key, key_bytes)
+        if key_bytes:
+            txn.named.name = txn_key(txn) + KEY_HEAD_BYTES
+            txn.named.name_bytes = key_bytes - KEY_HEAD_BYTES
     return txn
 
 

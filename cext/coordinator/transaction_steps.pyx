@@ -42,7 +42,7 @@ from barnabas.cext.coordinator.transaction_state cimport (
 )
 from barnabas.cext.coordinator.transactional_ids cimport (
     BUMPS_EPOCH, ids_after, ids_append, ids_give_back, ids_hand_over, ids_journal, ids_lock,
-    ids_take, ids_unlock, ids_wait, Shard, STEP_SETTLES, STEP_WAITS, TransactionalIds,
+    ids_take, ids_unlock, ids_wait, IdShard, STEP_SETTLES, STEP_WAITS, TransactionalIds,
 )
 from barnabas.cext.log.log cimport BUMPING_MARKER, TRUSTED
 from barnabas.cext.log.log_transactions cimport log_renew_verification
@@ -117,7 +117,7 @@ cdef bint _merge(TxnRows* rows, const Txn* txn, const Asked* asked) noexcept nog
             return False
     return True
 
-cdef int _grow(Steps* steps, Shard* shard, Txn* txn, const Asked* asked) noexcept nogil:
+cdef int _grow(Steps* steps, IdShard* shard, Txn* txn, const Asked* asked) noexcept nogil:
     cdef System* system = table_system(steps.ids.table)
     cdef Txn* after = ids_after(shard, txn)
     cdef bint is_durable
@@ -137,7 +137,7 @@ cdef int _grow(Steps* steps, Shard* shard, Txn* txn, const Asked* asked) noexcep
     txn_takes_part(txn, asked.connection_id)        # while the state is the one before
     return ids_take(steps.ids, shard, txn, after, is_durable)
 
-cdef int _add(Steps* steps, Shard* shard, Txn* txn, const Asked* asked) noexcept nogil:
+cdef int _add(Steps* steps, IdShard* shard, Txn* txn, const Asked* asked) noexcept nogil:
     """Under the shard's lock and inside an epoch. While a step or the markers are under way, they
     may be changing epoch and producer id: nothing is compared before they are over."""
     cdef int code
@@ -179,9 +179,9 @@ cdef bint _find_endings(Steps* steps, const Txn* txn, Ending* endings, int32_t* 
         found[0] = i + 1
     return True
 
-cdef bint _write_markers(Steps* steps, Shard* shard, const Txn* txn, Ending* endings) noexcept nogil:
+cdef bint _write_markers(Steps* steps, IdShard* shard, const Txn* txn, Ending* endings) noexcept nogil:
     """Writes the markers and takes over the notes. Returns whether all are written."""
-    cdef Buffer* b = &shard.batch
+    cdef Buffer* b = &shard.own.batch
     cdef bint all_written = True
     cdef int64_t verification = BUMPING_MARKER if txn.client_version >= BUMPS_EPOCH else TRUSTED
     cdef int64_t offset
@@ -213,7 +213,7 @@ cdef bint _write_markers(Steps* steps, Shard* shard, const Txn* txn, Ending* end
                 steps.ids.table, endings[i].p, b, epoch, &offset, verification) == 0
     return all_written
 
-cdef bint _complete(Steps* steps, Shard* shard, Txn* txn) noexcept nogil:
+cdef bint _complete(Steps* steps, IdShard* shard, Txn* txn) noexcept nogil:
     """Writes the Complete record. Returns whether it is in the log and counts."""
     cdef System* system = table_system(steps.ids.table)
     cdef Txn* after = ids_after(shard, txn)
@@ -229,7 +229,7 @@ cdef bint _complete(Steps* steps, Shard* shard, Txn* txn) noexcept nogil:
         return False
     return ids_take(steps.ids, shard, txn, after, is_durable) == ERROR_NONE
 
-cdef bint _carries_out(Steps* steps, Shard* shard, Txn* txn) noexcept nogil:
+cdef bint _carries_out(Steps* steps, IdShard* shard, Txn* txn) noexcept nogil:
     """Writes the markers and the Complete record of a prepared id, where an append counts at once.
     False: Python is to write what is missing."""
     cdef Ending endings[MARKERS_MAX]
@@ -293,7 +293,7 @@ cdef int64_t _take_producer_id(Steps* steps) noexcept nogil:
         found = atomic_load_i64(&steps.reserved_producer_id)
     return found
 
-cdef int _decide(Steps* steps, Shard* shard, Txn* txn, Asked* asked) noexcept nogil:
+cdef int _decide(Steps* steps, IdShard* shard, Txn* txn, Asked* asked) noexcept nogil:
     """Writes the Prepare record. Sets the producer of the answer in `asked`."""
     cdef System* system = table_system(steps.ids.table)
     cdef bint bumps = asked.client_version >= BUMPS_EPOCH, is_durable
@@ -330,7 +330,7 @@ cdef int _decide(Steps* steps, Shard* shard, Txn* txn, Asked* asked) noexcept no
         ids_hand_over(steps.ids, txn)
     return code
 
-cdef int _end(Steps* steps, Shard* shard, Txn* txn, Asked* asked) noexcept nogil:
+cdef int _end(Steps* steps, IdShard* shard, Txn* txn, Asked* asked) noexcept nogil:
     """Under the shard's lock and inside an epoch. Sets the producer of the answer in `asked`."""
     cdef bint again = False
     cdef int code
@@ -347,7 +347,7 @@ cdef int _end(Steps* steps, Shard* shard, Txn* txn, Asked* asked) noexcept nogil
 # -------------------------------------------------------------------------------- the steps of requests
 
 cdef int transaction_steps(Steps* steps, Asked* asked, bint ends, DurableWait* wait, bint asks_again) noexcept nogil:
-    cdef Shard* shard
+    cdef IdShard* shard
     cdef Txn* txn = ids_lock(steps.ids, asked.name, asked.name_bytes, &shard)
     cdef int outcome = _refused(steps, asked, txn)
     cdef Partition* p
@@ -382,7 +382,7 @@ cdef int transaction_adds(Steps* steps, Asked* asked, Partition** partitions, co
 
 cdef int transaction_has(Steps* steps, const Asked* asked, int16_t* codes) noexcept nogil:
     cdef int slot = epoch_enter(table_epochs(steps.ids.table))
-    cdef Shard* shard
+    cdef IdShard* shard
     cdef Txn* txn = ids_lock(steps.ids, asked.name, asked.name_bytes, &shard)
     cdef int32_t i
     cdef int code

@@ -9,26 +9,23 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from barnabas.cext.codec.buffer cimport Buffer
 from barnabas.cext.coordinator.partition_states cimport PartitionState, PartitionStates
 from barnabas.cext.coordinator.settled_ids cimport SettledIds
+from barnabas.cext.coordinator.shards cimport Shard, SHARDS
 from barnabas.cext.coordinator.transaction_state cimport Txn
-from barnabas.cext.memory.int64_map cimport Int64Map
 from barnabas.cext.memory.job_queue cimport Jobs
-from barnabas.cext.memory.mutex cimport pthread_mutex_t, pthread_mutex_unlock
+from barnabas.cext.memory.mutex cimport pthread_mutex_unlock
 from barnabas.cext.memory.secret_hash cimport Secret
 from barnabas.cext.partition.partitions cimport Partition, Table, Watch
 
 cdef enum:
-    SHARDS = 16                     # a power of two
     BUMPS_EPOCH = 2                 # of transaction.version
     # The outcome of a step, beside Kafka's error codes.
     STEP_WAITS = -100               # for its record to be durable
     STEP_SETTLES = -101             # the id is busy; it is asked again when the waiter is woken
 
-cdef struct Shard:
-    pthread_mutex_t lock
-    Int64Map ids                    # hash of the id: Txn*
+cdef struct IdShard:
+    Shard own                       # its records: Txn*
     Txn* spare                      # the memory of the last step, used again; NULL: none
-    Buffer value
-    Buffer batch
+    Buffer value                    # likewise, of the record's value
 
 cdef struct Ids:
     Table* table
@@ -36,7 +33,7 @@ cdef struct Ids:
     PartitionState* states          # of __transaction_state
     const uint8_t* topic            # __transaction_state
     int32_t topic_bytes
-    Shard shards[SHARDS]
+    IdShard shards[SHARDS]
     int64_t count                   # atomic
     int64_t step                    # atomic: the number of the newest step
     int32_t value_version           # atomic: of the records
@@ -44,9 +41,9 @@ cdef struct Ids:
 
 # Locks the shard of an id and returns the id, with its durable step visible; NULL: there is none.
 # The caller is inside an epoch.
-cdef Txn* ids_lock(Ids* ids, const uint8_t* name, int32_t name_bytes, Shard** shard) noexcept nogil
-cdef inline void ids_unlock(Shard* shard) noexcept nogil:
-    pthread_mutex_unlock(&shard.lock)
+cdef Txn* ids_lock(Ids* ids, const uint8_t* name, int32_t name_bytes, IdShard** shard) noexcept nogil
+cdef inline void ids_unlock(IdShard* shard) noexcept nogil:
+    pthread_mutex_unlock(&shard.own.lock)
 # Makes the durable step of an id visible. Python looks again later if its record is not durable yet.
 cdef void ids_look(Ids* ids, const uint8_t* name, int32_t name_bytes) noexcept nogil
 
@@ -60,14 +57,14 @@ cdef void ids_hand_over(Ids* ids, const Txn* txn) noexcept nogil
 cdef int ids_wait(Ids* ids, Txn* txn, Watch* watch) noexcept nogil
 
 # The state that follows: as the id is now, without partitions. NULL: no memory.
-cdef Txn* ids_after(Shard* shard, const Txn* txn) noexcept nogil
+cdef Txn* ids_after(IdShard* shard, const Txn* txn) noexcept nogil
 # Drops a state whose record is not in the log.
-cdef void ids_give_back(Shard* shard, Txn* after) noexcept nogil
+cdef void ids_give_back(IdShard* shard, Txn* after) noexcept nogil
 # Appends the record of `after`, which counts when the high watermark has reached txn.required.
 # Returns 0 or the error code for the client; then it is not in the log.
-cdef int ids_append(Ids* ids, Shard* shard, Txn* txn, const Txn* after, bint* is_durable) noexcept nogil
+cdef int ids_append(Ids* ids, IdShard* shard, Txn* txn, const Txn* after, bint* is_durable) noexcept nogil
 # Takes over `after`, whose record is in the log. Returns 0: it counts; or STEP_WAITS.
-cdef int ids_take(Ids* ids, Shard* shard, Txn* txn, Txn* after, bint is_durable) noexcept nogil
+cdef int ids_take(Ids* ids, IdShard* shard, Txn* txn, Txn* after, bint is_durable) noexcept nogil
 
 cdef class TransactionalIds:
     cdef Ids* ids

@@ -21,9 +21,9 @@ broker/coordinator/transactions/coordinator.py.
 """
 cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int16_t, int32_t, int64_t, intptr_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memset
+from libc.string cimport memset
 
 from barnabas.cext.codec.buffer cimport (
     Buffer, buffer_bytes, buffer_free, buffer_i32, buffer_init,
@@ -40,6 +40,9 @@ from barnabas.cext.coordinator.coordinator_batch cimport (
 )
 from barnabas.cext.coordinator.partition_states cimport PartitionStates
 from barnabas.cext.coordinator.settled_ids cimport settled_put, SettledIds
+from barnabas.cext.coordinator.shards cimport (
+    Named, named_find, named_first, named_put, named_take, shard_free, shard_index, shard_init,
+)
 from barnabas.cext.coordinator.transaction_state cimport (
     LOADING, rows_add, rows_copy, rows_free, rows_have, STATE_ONGOING, Txn, txn_free,
     txn_is_pending, txn_is_prepared, txn_key, txn_new, txn_value, TxnRow, TxnRows, Waiter,
@@ -50,12 +53,7 @@ from barnabas.cext.memory.atomics cimport (
     atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_load_pointer, atomic_store_i32,
 )
 from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
-from barnabas.cext.memory.int64_map cimport (
-    int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
-)
-from barnabas.cext.memory.mutex cimport (
-    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
-)
+from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.memory.secret_hash cimport secret_hash, secret_init
 from barnabas.cext.partition.partitions cimport (
     Partition, partition_by_name, partition_high_watermark, partition_watch, table_epochs,
@@ -64,7 +62,6 @@ from barnabas.cext.partition.partitions cimport (
 from barnabas.cext.partition.topics cimport ProducePolicy
 
 cdef enum:
-    KEY_HEAD_BYTES = 4              # of a record's key: version, length of the id
     SPARE_ROWS_MAX = 32             # partitions of a step whose memory is kept
     # Which ids Python asks for; see _matches.
     EVERY = 0
@@ -78,33 +75,25 @@ cdef enum:
 cdef inline int64_t _hash(const Ids* ids, const uint8_t* p, int64_t n) noexcept nogil:
     return secret_hash(&ids.secret, p, n)
 
-cdef inline Shard* _shard(Ids* ids, int64_t hashed) noexcept nogil:
-    return &ids.shards[hashed & (SHARDS - 1)]
+cdef inline IdShard* _shard(Ids* ids, int64_t hashed) noexcept nogil:
+    return &ids.shards[shard_index(hashed)]
 
 cdef inline int64_t _next_step(Ids* ids) noexcept nogil:
     return atomic_add_i64(&ids.step, 1)
 
-cdef Txn* _find(Shard* shard, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
-    """The caller holds the shard's lock."""
-    cdef Txn* txn = <Txn*><intptr_t>int64_map_get(&shard.ids, hashed, 0)
-    if txn == NULL or txn.key_bytes - KEY_HEAD_BYTES != name_bytes or (
-            memcmp(txn_key(txn) + KEY_HEAD_BYTES, name, name_bytes) != 0):
-        return NULL
-    return txn
-
-cdef Txn* ids_lock(Ids* ids, const uint8_t* name, int32_t name_bytes, Shard** shard) noexcept nogil:
+cdef Txn* ids_lock(Ids* ids, const uint8_t* name, int32_t name_bytes, IdShard** shard) noexcept nogil:
     cdef int64_t hashed = _hash(ids, name, name_bytes)
     cdef Txn* txn
     shard[0] = _shard(ids, hashed)
-    pthread_mutex_lock(&shard[0].lock)
-    txn = _find(shard[0], hashed, name, name_bytes)
+    pthread_mutex_lock(&shard[0].own.lock)
+    txn = <Txn*>named_find(&shard[0].own.records, hashed, name, name_bytes)
     if txn != NULL:
         _catch_up(ids, txn)
     return txn
 
 cdef void ids_look(Ids* ids, const uint8_t* name, int32_t name_bytes) noexcept nogil:
     cdef int slot = epoch_enter(table_epochs(ids.table))
-    cdef Shard* shard
+    cdef IdShard* shard
     cdef Txn* txn = ids_lock(ids, name, name_bytes, &shard)
     if txn != NULL and txn.after != NULL:
         ids_hand_over(ids, txn)
@@ -113,7 +102,7 @@ cdef void ids_look(Ids* ids, const uint8_t* name, int32_t name_bytes) noexcept n
 
 cdef void ids_hand_over(Ids* ids, const Txn* txn) noexcept nogil:
     if ids.settled != NULL:
-        settled_put(ids.settled, txn_key(txn) + KEY_HEAD_BYTES, txn.key_bytes - KEY_HEAD_BYTES)
+        settled_put(ids.settled, txn.named.name, txn.named.name_bytes)
 
 cdef Partition* ids_journal(Ids* ids, const Txn* txn) noexcept nogil:
     cdef int16_t error
@@ -166,7 +155,7 @@ cdef int ids_wait(Ids* ids, Txn* txn, Watch* watch) noexcept nogil:
 
 # -------------------------------------------------------------------------------- a step
 
-cdef Txn* ids_after(Shard* shard, const Txn* txn) noexcept nogil:
+cdef Txn* ids_after(IdShard* shard, const Txn* txn) noexcept nogil:
     """In the memory of an earlier step."""
     cdef Txn* after = shard.spare
     cdef TxnRows rows
@@ -179,18 +168,19 @@ cdef Txn* ids_after(Shard* shard, const Txn* txn) noexcept nogil:
     after[0] = txn[0]
     after.rows = rows
     after.rows.count = after.rows.names.size = 0
+    memset(&after.named, 0, sizeof(Named))
     after.after, after.waiters, after.waiter_count, after.key_bytes = NULL, NULL, 0, 0
     return after
 
-cdef void ids_give_back(Shard* shard, Txn* after) noexcept nogil:
+cdef void ids_give_back(IdShard* shard, Txn* after) noexcept nogil:
     if shard.spare == NULL and after.rows.capacity <= SPARE_ROWS_MAX:
         shard.spare = after
     else:
         txn_free(after)
 
-cdef int ids_append(Ids* ids, Shard* shard, Txn* txn, const Txn* after, bint* is_durable) noexcept nogil:
+cdef int ids_append(Ids* ids, IdShard* shard, Txn* txn, const Txn* after, bint* is_durable) noexcept nogil:
     cdef int64_t offset
-    cdef Buffer* b = &shard.batch
+    cdef Buffer* b = &shard.own.batch
     cdef Partition* p = ids_journal(ids, txn)
     if p == NULL:
         return ERROR_NOT_COORDINATOR
@@ -272,7 +262,7 @@ cdef void _catch_up(Ids* ids, Txn* txn) noexcept nogil:
         ids_hand_over(ids, txn)
     _wake_waiters(ids, txn)
 
-cdef int ids_take(Ids* ids, Shard* shard, Txn* txn, Txn* after, bint is_durable) noexcept nogil:
+cdef int ids_take(Ids* ids, IdShard* shard, Txn* txn, Txn* after, bint is_durable) noexcept nogil:
     if is_durable:
         _make_visible(ids, txn, after)
         ids_give_back(shard, after)
@@ -296,51 +286,57 @@ cdef bint _matches(const Txn* txn, int which, int64_t argument) noexcept nogil:
     return txn_is_prepared(txn) and not txn.ordered
 
 cdef void _add_name(Buffer* b, const Txn* txn) noexcept nogil:
-    buffer_i32(b, txn.key_bytes - KEY_HEAD_BYTES)
-    buffer_bytes(b, txn_key(txn) + KEY_HEAD_BYTES, txn.key_bytes - KEY_HEAD_BYTES)
+    buffer_i32(b, txn.named.name_bytes)
+    buffer_bytes(b, txn.named.name, txn.named.name_bytes)
 
 cdef void _collect(Ids* ids, Buffer* b, int which, int64_t argument, int32_t leader_epoch) noexcept nogil:
     """Returns the names of the ids that match. PREPARED_IN opens every id of the partition."""
-    cdef Shard* shard
+    cdef IdShard* shard
     cdef Txn* txn
     cdef int64_t k
     cdef int i
     cdef int slot = epoch_enter(table_epochs(ids.table))
     for i in range(SHARDS):
         shard = &ids.shards[i]
-        pthread_mutex_lock(&shard.lock)
-        for k in range(shard.ids.capacity):
-            if not shard.ids.used[k]:
-                continue
-            txn = <Txn*><intptr_t>shard.ids.values[k]
-            _catch_up(ids, txn)
-            if which == PREPARED_IN and txn.partition == argument:
-                txn.leader_epoch = leader_epoch
-            if _matches(txn, which, argument):
-                _add_name(b, txn)
-        pthread_mutex_unlock(&shard.lock)
+        pthread_mutex_lock(&shard.own.lock)
+        for k in range(shard.own.records.capacity):
+            txn = <Txn*>named_first(&shard.own.records, k)
+            while txn != NULL:
+                _catch_up(ids, txn)
+                if which == PREPARED_IN and txn.partition == argument:
+                    txn.leader_epoch = leader_epoch
+                if _matches(txn, which, argument):
+                    _add_name(b, txn)
+                txn = <Txn*>txn.named.next
+        pthread_mutex_unlock(&shard.own.lock)
     epoch_leave(table_epochs(ids.table), slot)
 
+cdef void _take(Ids* ids, IdShard* shard, Txn* txn) noexcept nogil:
+    """Takes an id out of the table, under the shard's lock."""
+    named_take(&shard.own.records, txn.named.hashed, txn.named.name, txn.named.name_bytes)
+    atomic_add_i64(&ids.count, -1)
+    _wake_waiters(ids, txn)
+
 cdef void _forget(Ids* ids, Buffer* b, int32_t partition) noexcept nogil:
-    cdef Shard* shard
+    cdef IdShard* shard
     cdef Txn* txn
     cdef int64_t k
     cdef int i
     for i in range(SHARDS):
         shard = &ids.shards[i]
-        pthread_mutex_lock(&shard.lock)
+        pthread_mutex_lock(&shard.own.lock)
         k = 0
-        while k < shard.ids.capacity:
-            txn = <Txn*><intptr_t>shard.ids.values[k] if shard.ids.used[k] else NULL
-            if txn == NULL or txn.partition != partition:
+        while k < shard.own.records.capacity:
+            txn = <Txn*>named_first(&shard.own.records, k)
+            while txn != NULL and txn.partition != partition:
+                txn = <Txn*>txn.named.next
+            if txn == NULL:
                 k += 1
                 continue
             _add_name(b, txn)
-            _wake_waiters(ids, txn)
-            int64_map_remove(&shard.ids, txn.hashed)    # another one may move to this place
-            atomic_add_i64(&ids.count, -1)
+            _take(ids, shard, txn)      # another one may move to this place
             txn_free(txn)
-        pthread_mutex_unlock(&shard.lock)
+        pthread_mutex_unlock(&shard.own.lock)
 
 cdef list _names(Buffer* b):
     cdef Cursor c = cursor_of(b.data, b.size)
@@ -364,21 +360,21 @@ cdef frozenset _partitions(const TxnRows* rows):
     return frozenset(found)
 
 
-cdef struct Named:                  # an id that Python names
+cdef struct Wanted:                 # an id that Python names
     const uint8_t* at
     int32_t size_bytes
-    Shard* shard                    # locked
+    IdShard* shard                  # locked
 
-cdef Named _named(bytes name):
+cdef Wanted _wanted(bytes name):
     """The result is valid as long as the caller holds `name`."""
-    cdef Named named
-    named.at, named.size_bytes = <const uint8_t*><const char*>name, <int32_t>len(name)
-    return named
+    cdef Wanted wanted
+    wanted.at, wanted.size_bytes = <const uint8_t*><const char*>name, <int32_t>len(name)
+    return wanted
 
-cdef Txn* _lock(Ids* ids, Named* named) noexcept nogil:
+cdef Txn* _lock(Ids* ids, Wanted* wanted) noexcept nogil:
     """As ids_lock, for a caller outside an epoch, which looks at no partition."""
     cdef int slot = epoch_enter(table_epochs(ids.table))
-    cdef Txn* txn = ids_lock(ids, named.at, named.size_bytes, &named.shard)
+    cdef Txn* txn = ids_lock(ids, wanted.at, wanted.size_bytes, &wanted.shard)
     epoch_leave(table_epochs(ids.table), slot)
     return txn
 
@@ -394,7 +390,7 @@ cdef class TransactionalIds:
     def __cinit__(
         self, table, str topic not None, SettledIds settled=None, *, PartitionStates states not None,
     ):
-        cdef Shard* shard
+        cdef IdShard* shard
         cdef int i
         self.table, self.topic, self.settled, self.states = table, topic.encode(), settled, states
         self.ids = <Ids*>calloc(1, sizeof(Ids))
@@ -408,30 +404,31 @@ cdef class TransactionalIds:
         secret_init(&self.ids.secret)
         for i in range(SHARDS):
             shard = &self.ids.shards[i]
-            pthread_mutex_init(&shard.lock, NULL)
-            int64_map_init(&shard.ids)
+            shard_init(&shard.own)
             buffer_init(&shard.value)
-            buffer_init(&shard.batch)
 
     def __init__(self, table, topic, settled=None, *, states):
         pass
 
     def __dealloc__(self):
-        cdef Shard* shard
+        cdef IdShard* shard
+        cdef Txn* txn
+        cdef Txn* following
         cdef int i
         cdef int64_t k
         if self.ids == NULL:
             return
         for i in range(SHARDS):
             shard = &self.ids.shards[i]
-            for k in range(shard.ids.capacity):
-                if shard.ids.used[k]:
-                    txn_free(<Txn*><intptr_t>shard.ids.values[k])
-            int64_map_free(&shard.ids)
+            for k in range(shard.own.records.capacity):
+                txn = <Txn*>named_first(&shard.own.records, k)
+                while txn != NULL:
+                    following = <Txn*>txn.named.next
+                    txn_free(txn)
+                    txn = following
             txn_free(shard.spare)
             buffer_free(&shard.value)
-            buffer_free(&shard.batch)
-            pthread_mutex_destroy(&shard.lock)
+            shard_free(&shard.own)
         free(self.ids)
 
     cdef Txn* made(self, str name, transaction) except NULL:
@@ -457,8 +454,7 @@ cdef class TransactionalIds:
         except BaseException:
             txn_free(txn)
             raise
-        txn.hashed = _hash(
-            self.ids, txn_key(txn) + KEY_HEAD_BYTES, txn.key_bytes - KEY_HEAD_BYTES)
+        txn.named.hashed = _hash(self.ids, txn.named.name, txn.named.name_bytes)
         return txn
 
     def put(self, str name not None, int32_t partition, int32_t leader_epoch, transaction) -> None:
@@ -466,21 +462,23 @@ cdef class TransactionalIds:
         __transaction_state, LOADING (-1) while that one is replayed."""
         cdef Txn* txn = self.made(name, transaction)
         cdef Txn* before
-        cdef Shard* shard = _shard(self.ids, txn.hashed)
+        cdef IdShard* shard = _shard(self.ids, txn.named.hashed)
         cdef bint stored
         txn.partition, txn.leader_epoch = partition, leader_epoch
         txn.step = _next_step(self.ids)
         with nogil:
-            pthread_mutex_lock(&shard.lock)
-            before = <Txn*><intptr_t>int64_map_get(&shard.ids, txn.hashed, 0)
-            stored = int64_map_put(&shard.ids, txn.hashed, <int64_t><intptr_t>txn)
-            if stored and before == NULL:
+            pthread_mutex_lock(&shard.own.lock)
+            before = <Txn*>named_find(
+                &shard.own.records, txn.named.hashed, txn.named.name, txn.named.name_bytes)
+            if before != NULL:
+                _take(self.ids, shard, before)
+            stored = named_put(&shard.own.records, &txn.named)
+            if stored:
                 atomic_add_i64(&self.ids.count, 1)
-            if stored and before != NULL:
-                _wake_waiters(self.ids, before)
-            pthread_mutex_unlock(&shard.lock)
-            txn_free(before if stored else txn)
+            pthread_mutex_unlock(&shard.own.lock)
+            txn_free(before)
         if not stored:
+            txn_free(txn)
             raise MemoryError
 
     def get(self, str name not None):
@@ -488,18 +486,18 @@ cdef class TransactionalIds:
         transaction); None if there is no such id. "Writes a step" includes native code that waits
         for a flush: the transaction is as it was before."""
         cdef bytes raw = name.encode()
-        cdef Named named = _named(raw)
+        cdef Wanted wanted = _wanted(raw)
         cdef Txn copy
         cdef Txn* txn
         cdef TxnRows rows
         cdef bint copied = True
         memset(&rows, 0, sizeof(TxnRows))
         with nogil:
-            txn = _lock(self.ids, &named)
+            txn = _lock(self.ids, &wanted)
             if txn != NULL:
                 copy = txn[0]
                 copied = rows_copy(&rows, &txn.rows)
-            ids_unlock(named.shard)
+            ids_unlock(wanted.shard)
         if txn == NULL:
             return None
         try:
@@ -537,76 +535,74 @@ cdef class TransactionalIds:
         """A token for `finish`: Python writes the next step of the id, which is as it was at `step`.
         0: it has changed since, or is being written; then nothing was done."""
         cdef bytes raw = name.encode()
-        cdef Named named = _named(raw)
+        cdef Wanted wanted = _wanted(raw)
         cdef int64_t token = 0
         cdef Txn* txn
         with nogil:
-            txn = _lock(self.ids, &named)
+            txn = _lock(self.ids, &wanted)
             if txn != NULL and txn.step == step and not txn_is_pending(txn):
                 token = txn.token = _next_step(self.ids)
-            ids_unlock(named.shard)
+            ids_unlock(wanted.shard)
         return token
 
     def finish(self, str name not None, int64_t token, transaction=None) -> None:
         """Ends the step of `begin`, whose record is durable. None: the step failed. Has no effect
         when the id has left the table meanwhile."""
         cdef bytes raw = name.encode()
-        cdef Named named = _named(raw)
+        cdef Wanted wanted = _wanted(raw)
         cdef Txn* after = NULL
         cdef Txn* txn
         if transaction is not None:
             after = self.made(name, transaction)
         with nogil:
-            txn = _lock(self.ids, &named)
+            txn = _lock(self.ids, &wanted)
             if txn != NULL and txn.token == token:
                 txn.token = 0
                 if after != NULL:
                     _replace(self.ids, txn, after)
                 _wake_waiters(self.ids, txn)
-            ids_unlock(named.shard)
+            ids_unlock(wanted.shard)
             txn_free(after)
 
     def remove(self, str name not None, token=None) -> None:
         """Removes an id. `token`: only if this step is being written."""
         cdef bytes raw = name.encode()
-        cdef Named named = _named(raw)
+        cdef Wanted wanted = _wanted(raw)
         cdef bint any_step = token is None
-        cdef int64_t wanted = 0 if any_step else token
+        cdef int64_t only = 0 if any_step else token
         cdef Txn* txn
         with nogil:
-            txn = _lock(self.ids, &named)
-            if txn != NULL and (any_step or txn.token == wanted):
-                int64_map_remove(&named.shard.ids, txn.hashed)
-                atomic_add_i64(&self.ids.count, -1)
-                _wake_waiters(self.ids, txn)
+            txn = _lock(self.ids, &wanted)
+            if txn != NULL and (any_step or txn.token == only):
+                _take(self.ids, wanted.shard, txn)
             else:
                 txn = NULL
-            ids_unlock(named.shard)
+            ids_unlock(wanted.shard)
             txn_free(txn)
 
     def order(self, str name not None, int64_t step) -> bool:
         """Returns, once, whether the caller must write the markers of an id prepared at `step`."""
         cdef bytes raw = name.encode()
-        cdef Named named = _named(raw)
+        cdef Wanted wanted = _wanted(raw)
         cdef bint ordered = False
         cdef Txn* txn
         with nogil:
-            txn = _lock(self.ids, &named)
+            txn = _lock(self.ids, &wanted)
             if txn != NULL and txn.step == step and txn_is_prepared(txn) and not txn.ordered:
                 ordered = txn.ordered = True
-            ids_unlock(named.shard)
+            ids_unlock(wanted.shard)
         return ordered
 
     def forget_connections(self, str name not None) -> None:
         """Forgets the connections of the id, because another producer has it."""
         cdef bytes raw = name.encode()
-        cdef Named named = _named(raw)
+        cdef Wanted wanted = _wanted(raw)
         cdef Txn* txn
         with nogil:
-            txn = _lock(self.ids, &named)
+            txn = _lock(self.ids, &wanted)
             if txn != NULL:
                 txn.connections.count = txn.begun_by.count = 0
-            ids_unlock(named.shard)
+            ids_unlock(wanted.shard)
 
     cdef list names_of(self, int which, int64_t argument, int32_t leader_epoch):
         cdef Buffer b
