@@ -6,14 +6,12 @@
         zookeeper.kill(); zookeeper.start()        kill -9, and again on the same port and data
         zookeeper.expire(session_id)               ends the session of another client at once
 
-Session timeouts may be as short as `tick_ms`. This module needs only the standard library.
+Session timeouts may be as short as `tick_ms`.
 """
 
 import contextlib
-import importlib.util
 import itertools
 import os
-import shutil
 import signal
 import socket
 import struct
@@ -24,9 +22,8 @@ from pathlib import Path
 
 import pytest
 
-# The server loads metrics-core and snappy-java by name when it starts.
-JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "metrics-core", "snappy-java")
-MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
+from barnabas.cli.zookeeper_process import command, free_port, missing
+
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 20
 STARTS_MAX = 5  # a port that was free may be taken before the server binds it
@@ -34,37 +31,9 @@ SESSION_MAX_MS = 600_000
 # Whoever authenticates with the digest scheme as super:secret may do everything.
 SUPER_DIGEST = "super:lK75jTNcA+U9vtVEw5vB51mj/w4="
 FLAGS = (
-    "-Xmx128M",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
-    "-Xshare:auto",
-    "-Dzookeeper.preAllocSize=256",  # KiB of its log; 64 MiB by default
     "-Dzookeeper.forceSync=no",  # tests cut no power
-    "-Dzookeeper.jmx.log4j.disable=true",
-    "-Dzookeeper.admin.enableServer=false",
     f"-Dzookeeper.DigestAuthenticationProvider.superDigest={SUPER_DIGEST}",
 )
-
-
-def jars(names: Sequence[str] = JARS) -> list[Path]:
-    """The jars of the server; fewer than names if some are missing."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        return []
-    folder = Path(spec.origin).with_name("jars")
-    found = (sorted(folder.glob(f"{name}-[0-9]*.jar"))[:1] for name in names)
-    return [jar for each in found for jar in each]
-
-
-def missing() -> str | None:
-    """Why ZooKeeper cannot run here, or None when it can."""
-    if shutil.which("java") is None:
-        return "java is not installed"
-    if importlib.util.find_spec("pyspark") is None:
-        return "pyspark, whose jars hold ZooKeeper, is not installed"
-    if len(jars()) != len(JARS):
-        return f"pyspark has no jars of {' '.join(JARS)}"
-    return None
 
 
 class ZooKeeperServer:
@@ -80,9 +49,9 @@ class ZooKeeperServer:
         flags: Sequence[str] = (),
         more_jars: Sequence[str] = (),
     ):
-        """`lines`: more of zoo.cfg; `flags`: more of Java; `more_jars`: names as in JARS."""
+        """`lines`: more of zoo.cfg; `flags`: more of Java; `more_jars`: as `command`."""
         self._lines, self._flags = tuple(lines), tuple(flags)
-        self._jars = (*JARS, *more_jars)
+        self._jars = tuple(more_jars)
         reason = missing()
         if reason:
             raise RuntimeError(reason)
@@ -215,11 +184,10 @@ class ZooKeeperServer:
             "maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n"
             + "".join(f"{line}\n" for line in self._lines)
         )
-        classes = os.pathsep.join(str(jar) for jar in jars(self._jars))
-        command = ["java", *FLAGS, *self._flags, "-cp", classes, MAIN, str(file)]
+        started = command(file, (*FLAGS, *self._flags), self._jars)
         with open(self.data_dir / "zookeeper.out", "ab") as out:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                started, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )
 
     def _answers(self) -> bool:
@@ -243,12 +211,6 @@ def session_password(session_id: int) -> bytes:
         state = (state * 0x5DEECE66D + 0xB) & (2**48 - 1)
         password += struct.pack("<I", state >> 16)
     return password
-
-
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

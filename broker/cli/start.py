@@ -26,6 +26,7 @@ SWITCH_INTERVAL_S = 0.0005
 # Python.
 GC_EVERY = 10_000
 
+BROKERS_MAX = 10  # of --cluster
 METRICS_PORT = 9404  # the port that Strimzi and the JMX exporter use for Kafka
 
 EPILOG = """\
@@ -36,6 +37,7 @@ Settings have Kafka's names. Later sources override earlier ones: a file (--conf
   barnabas start
   barnabas start --config etc/server.properties --set log.retention.hours=24
   barnabas start --set listeners=PLAINTEXT://127.0.0.1:19092 --set log.dirs=/srv/barnabas
+  barnabas start --cluster 3                      three brokers and a ZooKeeper, to develop with
 """
 
 
@@ -50,7 +52,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a setting; overrides that of the file; may be repeated",
     )
+    parser.add_argument(
+        "--cluster",
+        metavar="COUNT",
+        type=broker_count,
+        help="start so many brokers on this machine, for development, each a process with a"
+        " directory\nbelow log.dirs; ZooKeeper too (from pyspark's jars) without zookeeper.connect",
+    )
     parser.add_argument("--quiet", action="store_true", help="log only warnings and errors")
+
+
+def broker_count(text: str) -> int:
+    count = int(text)
+    if not 0 < count <= BROKERS_MAX:
+        raise argparse.ArgumentTypeError(f"give a number from 1 to {BROKERS_MAX}")
+    return count
 
 
 def say(text: str) -> None:
@@ -72,6 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
         for problem in error.problems:
             refuse(problem)
         return 1
+    if arguments.cluster is not None:
+        return start_cluster(config, arguments)
     logging.basicConfig(
         level=logging.WARNING if arguments.quiet else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -114,3 +132,13 @@ def run(arguments: argparse.Namespace) -> int:
     node.stop()
     say("stopped")
     return 0
+
+
+def start_cluster(config: BrokerConfig, arguments: argparse.Namespace) -> int:
+    """Runs several brokers on this machine."""
+    from barnabas.cli.development_cluster import CannotStartCluster, DevelopmentCluster
+
+    try:
+        return DevelopmentCluster(config, arguments).run(say)
+    except (CannotStartCluster, OSError) as error:
+        return refuse(f"{str(error).rstrip('.')}.")
