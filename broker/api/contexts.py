@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.transactions.coordinator import TransactionCoordinator
     from barnabas.coordinator.transactions.producer_ids import ProducerIds
     from barnabas.coordinator.txn_markers import TransactionMarkers
-    from barnabas.metadata.cluster_state import ClusterState, ToldState
+    from barnabas.metadata.cluster_state import ClusterState, PartitionUpdate
     from barnabas.metadata.znodes import ProducerIdBlock
     from barnabas.security.logins import Logins
     from barnabas.security.principal import BuildPrincipal
@@ -135,11 +135,11 @@ class ControllerContext(NamedTuple):
 
 
 class ReplicaContext(NamedTuple):
-    """The replicas of this node, and what the controller asks and tells it about them."""
+    """The replicas of this node, for the requests of the controller."""
 
     node_id: int
     cluster: Cluster
-    take: Callable[[Iterable[ToldState], bool], ClusterState]
+    apply_updates: Callable[[Iterable[PartitionUpdate], bool], ClusterState]
     refresh_topics: Callable[[Iterable[str]], ClusterState]
     replicas: ReplicaManager
 

@@ -1,7 +1,7 @@
 """LeaderAndIsr (4), versions 0-7: the controller asks this node to lead or follow partitions.
 
-The answer comes when the node does. A partition whose log cannot be used is answered with
-KAFKA_STORAGE_ERROR. A state that is older than the known one is ignored, as it was overtaken.
+This node answers after it has applied the states. The answer has KAFKA_STORAGE_ERROR for a
+partition whose log cannot be used. A state that is older than the known one is ignored.
 
 v1 isNew; v2 by topic, broker epoch; v3 reassignments, which are read from the tree; v4 flexible; v5
 topic ids; v6 leader recovery; v7 KRaft migration.
@@ -10,7 +10,7 @@ topic ids; v6 leader recovery; v7 KRaft migration.
 from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import ReplicaContext
-from barnabas.api.told_states import check_sender, told_states
+from barnabas.api.controller_requests import check_sender, partition_updates
 from barnabas.errors import KafkaStorageError, UnknownTopicId
 from barnabas.security.acl_codes import CLUSTER_ACTION
 from barnabas.wire import Struct
@@ -24,10 +24,10 @@ UNGROUPED_TO, BY_ID_FROM = 1, 5
 
 def handle(request: Struct, call: Call[ReplicaContext]) -> Struct:
     check_sender(request, call)
-    told = list(told_states(request, UNGROUPED_TO, call.version))
-    state = call.context.take(told, True)
+    updates = list(partition_updates(request, UNGROUPED_TO, call.version))
+    state = call.context.apply_updates(updates, True)
     errors = {}
-    for row in told:
+    for row in updates:
         topic = state.topic(row.topic)
         if topic is not None and row.topic_id not in (None, topic.topic_id):
             errors[row.topic, row.index] = UnknownTopicId.code

@@ -1,7 +1,8 @@
 """StopReplica (5), versions 0-4: the controller asks this node to stop replicas.
 
-A stopped replica does not fetch until the next LeaderAndIsr. One that is to be deleted is dropped
-when the tree says so: its topic is marked for deletion, or the assignment names this node no more.
+A stopped replica does not fetch until the next LeaderAndIsr. This node deletes a replica only when
+the metadata tree confirms it: the topic is marked for deletion, or the assignment no longer has
+this node.
 
 v1 by topic, broker epoch; v2 flexible; v3 a leader epoch and a choice for each partition; v4 KRaft
 migration.
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import ReplicaContext
-from barnabas.api.told_states import check_sender
+from barnabas.api.controller_requests import check_sender
 from barnabas.security.acl_codes import CLUSTER_ACTION
 from barnabas.wire import Struct
 
@@ -35,7 +36,7 @@ def handle(request: Struct, call: Call[ReplicaContext]) -> Struct:
 
 
 def _asked(request: Struct, version: int) -> Iterator[tuple[str, int, bool]]:
-    """Topic, partition, and whether the replica is to be deleted."""
+    """Yields topic, partition, and whether the replica must be deleted."""
     if version == 0:
         for row in request.ungroupedPartitions:
             yield row.topicName, row.partitionIndex, request.deletePartitions

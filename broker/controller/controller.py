@@ -5,7 +5,7 @@
     there is no controller    this node becomes controller, with the next controller epoch
     a broker ends, restarts   its partitions get other leaders (elections.py)
     a target is in the ISR    the reassignment ends (reassignments.py)
-    the state changes         the other brokers are told (broker_channels.py)
+    the state changes         the other brokers get it (channel_manager.py)
     a topic has no id         it gets one (kafka-topics of 2.7 and older gives none)
     a partition has no state  it gets a leader and its first state
     /admin/delete_topics/T    the topic is deleted; with delete.topic.enable=false the mark is
@@ -26,7 +26,7 @@ import threading
 from collections.abc import Callable
 
 from barnabas.cext.memory.threads import NamedThread
-from barnabas.controller.broker_channels import BrokerChannels
+from barnabas.controller.channel_manager import ControllerChannelManager
 from barnabas.controller.elections import Elections
 from barnabas.controller.new_partitions import KnownId, begin_partitions, give_ids, stateless
 from barnabas.controller.reassignments import Reassignments
@@ -65,7 +65,7 @@ class Controller:
         deletion: TopicDeletion,
         elections: Elections,
         reassignments: Reassignments,
-        channels: BrokerChannels,
+        channels: ControllerChannelManager,
         node_id: int,
         may_delete: Callable[[], bool],
         known_id: KnownId,
@@ -141,7 +141,7 @@ class Controller:
             return  # the next session brings a new state, and with it another call
         if self._reader.state.controller_id is None:
             if self._membership.elect() is not None:
-                self._reader.load()  # of partitions it knows only what it was told
+                self._reader.load()  # it has the partition states only from requests
             self._reader.refresh_controller()
         check = self._seat.fence()
         if check is None:
@@ -153,7 +153,7 @@ class Controller:
         begin_partitions(self._tree, self._reader, stateless(self._reader.state), check)
         self._elections.run(check)
         self._reassignments.advance(check)
-        self._channels.tell(self._reader.state)
+        self._channels.update(self._reader.state)
         self._delete_marked()
         self._delete_notes()
 

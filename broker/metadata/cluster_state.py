@@ -109,8 +109,8 @@ class ClusterState:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldState:
-    """A partition's state as a request of the controller has it."""
+class PartitionUpdate:
+    """The state of a partition in a LeaderAndIsr or UpdateMetadata request."""
 
     topic: str
     topic_id: str | None  # None: the request is older than topic ids
@@ -120,7 +120,7 @@ class ToldState:
 
 
 # `state_zxid` of a state by which the controller has asked this node to lead or follow.
-ASKED_ZXID = (1 << 63) - 1
+LEADER_AND_ISR_ZXID = (1 << 63) - 1
 
 
 class _States:
@@ -175,20 +175,25 @@ def _topics_in(nodes: list[Node]) -> dict[str, list[Node]]:
     return topics
 
 
-def _newer(partition: Partition, told: ToldState, is_asked: bool) -> Partition | None:
-    """Returns the partition with a told state; None if the known state is at least as new."""
-    if is_asked and told.version >= partition.state_version:
-        if partition.state == told.state and partition.state_zxid == ASKED_ZXID:
+def _newer(
+    partition: Partition, update: PartitionUpdate, is_leader_and_isr: bool
+) -> Partition | None:
+    """Returns the partition with the updated state; None if the known state is at least as new."""
+    if is_leader_and_isr and update.version >= partition.state_version:
+        if partition.state == update.state and partition.state_zxid == LEADER_AND_ISR_ZXID:
             return None
         return replace(
-            partition, state=told.state, state_version=told.version, state_zxid=ASKED_ZXID
+            partition,
+            state=update.state,
+            state_version=update.version,
+            state_zxid=LEADER_AND_ISR_ZXID,
         )
-    if told.version <= partition.state_version:
+    if update.version <= partition.state_version:
         return None
     before = partition.state
-    is_same_epoch = before is not None and before.leader_epoch == told.state.leader_epoch
+    is_same_epoch = before is not None and before.leader_epoch == update.state.leader_epoch
     zxid = partition.state_zxid if is_same_epoch else -1
-    return replace(partition, state=told.state, state_version=told.version, state_zxid=zxid)
+    return replace(partition, state=update.state, state_version=update.version, state_zxid=zxid)
 
 
 def _with_topics_of(state: ClusterState, topics: dict[str, Topic]) -> ClusterState:
@@ -269,18 +274,23 @@ class ClusterStateReader:
                     grouped[name] = nodes
             return self._publish(self._with_topics(known, grouped, deleting, replacing=wanted))
 
-    def take(self, told: Iterable[ToldState], is_asked: bool) -> ClusterState:
-        """Takes states from a request of the controller: those that are newer than the known ones,
-        by the version of their nodes. `is_asked`: the controller asks this node, in its present
-        registration, to lead or follow by them (LeaderAndIsr); else it only tells (UpdateMetadata).
-        Unknown topics and partitions are read from the tree."""
-        told = list(told)
+    def apply_updates(
+        self, updates: Iterable[PartitionUpdate], is_leader_and_isr: bool
+    ) -> ClusterState:
+        """Applies the states of a request of the controller that are newer than the known ones, by
+        the version of their nodes. `is_leader_and_isr`: the request is LeaderAndIsr, by which the
+        controller asks this node, in its current registration, to lead or follow; otherwise it is
+        UpdateMetadata. Unknown topics and partitions are read from the tree."""
+        updates = list(updates)
         with self._lock:
-            self.refresh_topics({row.topic for row in told if self._known(row) is None})
+            self.refresh_topics({row.topic for row in updates if self._known(row) is None})
             changed: dict[str, dict[int, Partition]] = {}
-            for row in told:
+            for row in updates:
                 partition = self._known(row)
-                if partition is not None and (now := _newer(partition, row, is_asked)) is not None:
+                if (
+                    partition is not None
+                    and (now := _newer(partition, row, is_leader_and_isr)) is not None
+                ):
                     changed.setdefault(row.topic, {})[row.index] = now
             if not changed:
                 return self.state
@@ -290,11 +300,11 @@ class ClusterStateReader:
                 topics[name] = replace(topics[name], partitions=partitions)
             return self._publish(_with_topics_of(self.state, topics))
 
-    def _known(self, told: ToldState) -> Partition | None:
-        topic = self.state.topics.get(told.topic)
-        if topic is None or told.topic_id not in (None, topic.topic_id):
+    def _known(self, update: PartitionUpdate) -> Partition | None:
+        topic = self.state.topics.get(update.topic)
+        if topic is None or update.topic_id not in (None, topic.topic_id):
             return None
-        return topic.partitions.get(told.index)
+        return topic.partitions.get(update.index)
 
     def refresh_brokers(self) -> ClusterState:
         with self._lock:

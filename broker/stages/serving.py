@@ -329,7 +329,7 @@ def _controller(
 ) -> Controller:
     """Starts the controller's thread, which reacts to changes that other nodes or tools make in a
     shared tree."""
-    from barnabas.controller.broker_channels import BrokerChannels
+    from barnabas.controller.channel_manager import ControllerChannelManager
     from barnabas.controller.controller import Controller
 
     loaded, opened, start = node.before, node.before.before, node.before.before.before
@@ -341,7 +341,9 @@ def _controller(
         administration.deletion,
         administration.control.elections(),
         administration.control.reassignments(),
-        BrokerChannels(opened.node_id, partial(inter_broker.connect, client_id="controller")),
+        ControllerChannelManager(
+            opened.node_id, partial(inter_broker.connect, client_id="controller")
+        ),
         opened.node_id,
         lambda: opened.dynamic.boolean("delete.topic.enable"),
         opened.topic_id_on_disk,
@@ -442,7 +444,7 @@ def _contexts(
         ),
         contexts.ControllerContext(cluster, *administration.control),
         contexts.ReplicaContext(
-            opened.node_id, cluster, reader.take, reader.refresh_topics, replicas
+            opened.node_id, cluster, reader.apply_updates, reader.refresh_topics, replicas
         ),
         contexts.FindContext(
             cluster,

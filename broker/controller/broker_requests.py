@@ -1,20 +1,21 @@
-"""What a broker has been told of the cluster, and the requests that tell it the rest.
+"""The requests by which the controller sends the state of the cluster to another broker.
 
-`Told` is what one registration of a broker has acknowledged. `next_requests` compares it with the
-present state and returns requests for the differences alone, so that the controller needs no queue:
-a broker that was slow or away gets fewer and larger requests. No function does I/O.
+`AcknowledgedState` is the state that a broker has acknowledged since it registered. `next_requests`
+compares it with the current state and returns requests for the differences only, so the controller
+needs no queue: a broker that was slow or stopped gets fewer and larger requests. No function does
+I/O.
 
-    UpdateMetadata    of the live brokers to every broker: Kafka follows no leader that it does not
-                      know as a live broker
+    UpdateMetadata    of the live brokers to every broker: a Kafka broker follows only leaders that
+                      it knows as live brokers
     StopReplica       to a former replica, and to the replicas of a topic that is deleted
     UpdateMetadata    of deleted partitions to every broker: their leader is -2 (DURING_DELETE)
     LeaderAndIsr      to a replica, when its partition is new to it, or has another leader epoch or
                       other replicas
     UpdateMetadata    to every broker: all states that are new to it
 
-Kafka keeps the files of a topic that was deleted while it was away, and refuses a later topic of
-the same name (INCONSISTENT_TOPIC_ID). Such a replica is stopped, which deletes its files, and asked
-again.
+A Kafka broker keeps the files of a topic that was deleted while the broker was stopped, and refuses
+a later topic of the same name (INCONSISTENT_TOPIC_ID). The controller then stops the replica, which
+deletes its files, and sends LeaderAndIsr again.
 
 Source: Kafka's ControllerBrokerRequestBatch.
 """
@@ -40,35 +41,37 @@ PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 Place = tuple[str, int]
 
 
-class Row(NamedTuple):
-    """A partition as a broker was told of it."""
+class AcknowledgedPartition(NamedTuple):
+    """A partition as a broker has acknowledged it."""
 
     topic_id: str | None
     version: int
     leader_epoch: int
     replicas: tuple[int, ...]
-    is_replica: bool  # the broker was asked to lead or follow it
+    is_replica: bool  # LeaderAndIsr asked the broker to lead or follow it
 
 
 @dataclass(slots=True)
-class Told:
-    """What one broker, in one registration, has acknowledged."""
+class AcknowledgedState:
+    """The state of the cluster that one broker has acknowledged since it registered."""
 
     broker_id: int
     broker_epoch: int
     brokers: Mapping[int, Broker] | None = None
     controller_epoch: int = -1
-    rows: dict[str, dict[int, Row]] = field(default_factory=dict)  # by topic and partition
+    # By topic and partition.
+    rows: dict[str, dict[int, AcknowledgedPartition]] = field(default_factory=dict)
     topics: dict[str, Topic] = field(default_factory=dict)  # whose rows are up to date
 
-    def row(self, topic: Topic, index: int) -> Row | None:
-        """What was told of a partition; None for a new one, also of a former topic's name."""
+    def row(self, topic: Topic, index: int) -> AcknowledgedPartition | None:
+        """Returns the partition as the broker knows it. None: the broker does not know it, or knows
+        only one of an earlier topic with the same name."""
         row = self.rows.get(topic.name, {}).get(index)
         return None if row is None or row.topic_id != topic.topic_id else row
 
-    def note(self, row: _Wanted, version: int, is_replica: bool) -> None:
-        """Notes that the broker has acknowledged a partition."""
-        self.rows.setdefault(row.topic.name, {})[row.number] = Row(
+    def note(self, row: _PartitionUpdate, version: int, is_replica: bool) -> None:
+        """Records that the broker has acknowledged a partition."""
+        self.rows.setdefault(row.topic.name, {})[row.number] = AcknowledgedPartition(
             row.topic.topic_id,
             version,
             row.state.leader_epoch,
@@ -82,7 +85,7 @@ class Told:
             self.rows[place[0]][place[1]] = row._replace(is_replica=False)
 
     def forget(self, place: Place) -> None:
-        """Notes that the broker knows a partition no more."""
+        """Removes a partition that the broker no longer has."""
         rows = self.rows.get(place[0], {})
         rows.pop(place[1], None)
         if not rows:
@@ -90,7 +93,7 @@ class Told:
 
 
 class Request(NamedTuple):
-    """A request in any version, and what its acknowledgement, the answer to it, means."""
+    """A request in any version, and the function that records the broker's answer."""
 
     key: int
     version_max: int
@@ -98,74 +101,85 @@ class Request(NamedTuple):
     acknowledge: Callable[[Struct], None]
 
 
-def next_requests(told: Told, state: ClusterState, controller_id: int) -> Iterator[Request]:
-    """Yields the requests that bring a broker up to date. Send them in order, and call
-    `acknowledge` after each answer; after a failure begin again."""
-    changed = [topic for topic in state.topics.values() if told.topics.get(topic.name) is not topic]
-    if told.brokers != state.brokers or told.controller_epoch != state.controller_epoch:
-        yield _update_metadata(told, state, [], controller_id)
-    deleted = list(_deleted(told, state, changed))
+def next_requests(
+    acknowledged: AcknowledgedState, state: ClusterState, controller_id: int
+) -> Iterator[Request]:
+    """Yields the requests that bring a broker up to date. The caller sends them in order and calls
+    `acknowledge` after each answer; after a failure it calls this function again."""
+    changed = [
+        topic for topic in state.topics.values() if acknowledged.topics.get(topic.name) is not topic
+    ]
+    if (
+        acknowledged.brokers != state.brokers
+        or acknowledged.controller_epoch != state.controller_epoch
+    ):
+        yield _update_metadata(acknowledged, state, [], controller_id)
+    deleted = list(_deleted(acknowledged, state, changed))
     stopped = [place for place, is_replica in deleted if is_replica]
-    stopped += [place for topic in changed for place in _stopped(told, topic)]
+    stopped += [place for topic in changed for place in _stopped(acknowledged, topic)]
     for places in _parts(stopped):
-        yield _stop_replica(told, state, places, controller_id)
+        yield _stop_replica(acknowledged, state, places, controller_id)
     for places in _parts([place for place, _ in deleted]):
-        yield _removal(told, state, places, controller_id)
-    strays: list[_Wanted] = []
-    asked = [row for topic in changed for row in _wanted(told, topic) if row.is_replica]
-    for part in _parts(asked):
-        yield _leader_and_isr(told, state, part, controller_id, strays)
+        yield _removal(acknowledged, state, places, controller_id)
+    strays: list[_PartitionUpdate] = []
+    replicas = [row for topic in changed for row in _updates(acknowledged, topic) if row.is_replica]
+    for part in _parts(replicas):
+        yield _leader_and_isr(acknowledged, state, part, controller_id, strays)
     for part in _parts(strays):
-        yield _stop_replica(told, state, [row.place for row in part], controller_id, strays=True)
-        yield _leader_and_isr(told, state, part, controller_id, [])
-    news = [row for topic in changed for row in _wanted(told, topic) if row.is_news]
-    for part in _parts(news):
-        yield _update_metadata(told, state, part, controller_id)
+        yield _stop_replica(
+            acknowledged, state, [row.place for row in part], controller_id, strays=True
+        )
+        yield _leader_and_isr(acknowledged, state, part, controller_id, [])
+    newer = [row for topic in changed for row in _updates(acknowledged, topic) if row.is_newer]
+    for part in _parts(newer):
+        yield _update_metadata(acknowledged, state, part, controller_id)
     for topic in changed:
-        told.topics[topic.name] = topic
-    for name in [name for name in told.topics if name not in state.topics]:
-        del told.topics[name]
+        acknowledged.topics[topic.name] = topic
+    for name in [name for name in acknowledged.topics if name not in state.topics]:
+        del acknowledged.topics[name]
 
 
 def _deleted(
-    told: Told, state: ClusterState, changed: Iterable[Topic]
+    acknowledged: AcknowledgedState, state: ClusterState, changed: Iterable[Topic]
 ) -> Iterator[tuple[Place, bool]]:
-    """The partitions of topics that are gone, of an earlier topic of the same name, and of topics
-    that are being deleted; and whether the broker is to stop a replica of it. An earlier controller
-    may have told the broker of a topic that is being deleted."""
-    for name in [name for name in told.rows if name not in state.topics]:
-        yield from (((name, index), row.is_replica) for index, row in told.rows[name].items())
+    """Yields the partitions of deleted topics, of earlier topics with the same name, and of topics
+    that are being deleted, each with whether the broker must stop its replica. For a topic that is
+    being deleted, all replicas are stopped: an earlier controller may have sent them."""
+    for name in [name for name in acknowledged.rows if name not in state.topics]:
+        yield from (
+            ((name, index), row.is_replica) for index, row in acknowledged.rows[name].items()
+        )
     for topic in changed:
-        for index, row in told.rows.get(topic.name, {}).items():
+        for index, row in acknowledged.rows.get(topic.name, {}).items():
             if row.topic_id != topic.topic_id:
                 yield (topic.name, index), row.is_replica
         if topic.deleting:
             for index, partition in topic.partitions.items():
-                yield (topic.name, index), told.broker_id in partition.replicas
+                yield (topic.name, index), acknowledged.broker_id in partition.replicas
 
 
-class _Wanted(NamedTuple):
+class _PartitionUpdate(NamedTuple):
     topic: Topic
     number: int
     partition: Partition
     state: PartitionState
     is_replica: bool  # goes into LeaderAndIsr
-    is_news: bool  # goes into UpdateMetadata
+    is_newer: bool  # goes into UpdateMetadata
 
     @property
     def place(self) -> Place:
         return self.topic.name, self.number
 
 
-def _wanted(told: Told, topic: Topic) -> Iterator[_Wanted]:
+def _updates(acknowledged: AcknowledgedState, topic: Topic) -> Iterator[_PartitionUpdate]:
     if topic.deleting:
         return
     for index, partition in topic.partitions.items():
         state = partition.state
         if state is None:
             continue
-        row = told.row(topic, index)
-        hosts = told.broker_id in partition.replicas
+        row = acknowledged.row(topic, index)
+        hosts = acknowledged.broker_id in partition.replicas
         is_new = row is None or partition.state_version > row.version
         is_replica = hosts and (
             row is None
@@ -174,14 +188,14 @@ def _wanted(told: Told, topic: Topic) -> Iterator[_Wanted]:
             or row.replicas != partition.replicas
         )
         if is_new or is_replica:
-            yield _Wanted(topic, index, partition, state, is_replica, is_new)
+            yield _PartitionUpdate(topic, index, partition, state, is_replica, is_new)
 
 
-def _stopped(told: Told, topic: Topic) -> Iterator[Place]:
+def _stopped(acknowledged: AcknowledgedState, topic: Topic) -> Iterator[Place]:
     """The partitions that moved to other brokers."""
     for index, partition in topic.partitions.items():
-        row = told.row(topic, index)
-        if row is not None and row.is_replica and told.broker_id not in partition.replicas:
+        row = acknowledged.row(topic, index)
+        if row is not None and row.is_replica and acknowledged.broker_id not in partition.replicas:
             yield topic.name, index
 
 
@@ -190,11 +204,11 @@ def _parts(rows: list[Any]) -> list[list[Any]]:
 
 
 def _leader_and_isr(
-    told: Told,
+    acknowledged: AcknowledgedState,
     state: ClusterState,
-    rows: list[_Wanted],
+    rows: list[_PartitionUpdate],
     controller_id: int,
-    strays: list[_Wanted],
+    strays: list[_PartitionUpdate],
 ) -> Request:
     """`strays` gets the rows that the broker refuses because it has files of an earlier topic."""
 
@@ -203,7 +217,7 @@ def _leader_and_isr(
         made = message.cls(
             controllerId=controller_id,
             controllerEpoch=state.controller_epoch,
-            brokerEpoch=told.broker_epoch,
+            brokerEpoch=acknowledged.broker_epoch,
             liveLeaders=_live_leaders(message, state, rows),
         )
         if version < 2:
@@ -221,8 +235,8 @@ def _leader_and_isr(
             if {row.place, (row.topic.topic_id, row.number)} & refused:
                 strays.append(row)
                 continue
-            known = told.row(row.topic, row.number)
-            told.note(row, version=-1 if known is None else known.version, is_replica=True)
+            known = acknowledged.row(row.topic, row.number)
+            acknowledged.note(row, version=-1 if known is None else known.version, is_replica=True)
 
     return Request(LEADER_AND_ISR, LEADER_AND_ISR_MAX, body, acknowledge)
 
@@ -243,7 +257,7 @@ def _inconsistent(answer: Struct) -> set[tuple[str | None, int]]:
 
 
 def _stop_replica(
-    told: Told,
+    acknowledged: AcknowledgedState,
     state: ClusterState,
     places: list[Place],
     controller_id: int,
@@ -259,7 +273,7 @@ def _stop_replica(
         made = message.cls(
             controllerId=controller_id,
             controllerEpoch=state.controller_epoch,
-            brokerEpoch=told.broker_epoch,
+            brokerEpoch=acknowledged.broker_epoch,
         )
         if version == 0:
             row_of = message.struct("ungroupedPartitions")
@@ -280,7 +294,7 @@ def _stop_replica(
                             partitionIndex=index,
                             leaderEpoch=DURING_DELETE
                             if strays
-                            else _stop_epoch(told, state, name, index),
+                            else _stop_epoch(acknowledged, state, name, index),
                             deletePartition=True,
                         )
                         for index in indexes
@@ -292,49 +306,54 @@ def _stop_replica(
 
     def acknowledge(_answer: Struct) -> None:
         for place in places:
-            told.note_stopped(place)
+            acknowledged.note_stopped(place)
 
     return Request(STOP_REPLICA, STOP_REPLICA_MAX, body, acknowledge)
 
 
-def _stop_epoch(told: Told, state: ClusterState, name: str, index: int) -> int:
+def _stop_epoch(acknowledged: AcknowledgedState, state: ClusterState, name: str, index: int) -> int:
     """Returns the leader epoch of a StopReplica row; -2 when the topic is deleted."""
     topic = state.topics.get(name)
-    if topic is None or topic.deleting or told.row(topic, index) is None:
+    if topic is None or topic.deleting or acknowledged.row(topic, index) is None:
         return DURING_DELETE
     now = topic.partitions[index].state
     return DURING_DELETE if now is None else now.leader_epoch
 
 
-def _removal(told: Told, state: ClusterState, places: list[Place], controller_id: int) -> Request:
+def _removal(
+    acknowledged: AcknowledgedState, state: ClusterState, places: list[Place], controller_id: int
+) -> Request:
     """UpdateMetadata of partitions that are deleted."""
     without = PartitionState(DURING_DELETE, 0, (), state.controller_epoch)
     rows = []
     for name, index in places:
-        row = told.rows.get(name, {}).get(index)
+        row = acknowledged.rows.get(name, {}).get(index)
         topic = state.topics.get(name)
         topic_id = row.topic_id if row is not None else topic.topic_id if topic else None
         assignment = TopicAssignment({}, topic_id)
         gone = Topic(name, assignment, -1, {}, deleting=True)
-        rows.append(_Wanted(gone, index, Partition((), without, 0), without, False, True))
-    made = _update_metadata(told, state, rows, controller_id)
+        rows.append(_PartitionUpdate(gone, index, Partition((), without, 0), without, False, True))
+    made = _update_metadata(acknowledged, state, rows, controller_id)
 
     def acknowledge(_answer: Struct) -> None:
         for place in places:
-            told.forget(place)
+            acknowledged.forget(place)
 
     return made._replace(acknowledge=acknowledge)
 
 
 def _update_metadata(
-    told: Told, state: ClusterState, rows: list[_Wanted], controller_id: int
+    acknowledged: AcknowledgedState,
+    state: ClusterState,
+    rows: list[_PartitionUpdate],
+    controller_id: int,
 ) -> Request:
     def body(version: int) -> Struct:
         message = request(UPDATE_METADATA)
         made = message.cls(
             controllerId=controller_id,
             controllerEpoch=state.controller_epoch,
-            brokerEpoch=told.broker_epoch,
+            brokerEpoch=acknowledged.broker_epoch,
             liveBrokers=_live_brokers(message, state, version),
         )
         if version < 5:
@@ -347,17 +366,17 @@ def _update_metadata(
         return made
 
     def acknowledge(_answer: Struct) -> None:
-        told.brokers, told.controller_epoch = state.brokers, state.controller_epoch
+        acknowledged.brokers, acknowledged.controller_epoch = state.brokers, state.controller_epoch
         for row in rows:
-            known = told.row(row.topic, row.number)
+            known = acknowledged.row(row.topic, row.number)
             is_replica = known is not None and known.is_replica
-            told.note(row, version=row.partition.state_version, is_replica=is_replica)
+            acknowledged.note(row, version=row.partition.state_version, is_replica=is_replica)
 
     return Request(UPDATE_METADATA, UPDATE_METADATA_MAX, body, acknowledge)
 
 
 def _by_topic(
-    message: Any, rows: list[_Wanted], state: ClusterState, epoch_name: str
+    message: Any, rows: list[_PartitionUpdate], state: ClusterState, epoch_name: str
 ) -> list[Struct]:
     topic_of = message.struct("topicStates")
     row_of = message.struct("topicStates.partitionStates")
@@ -373,7 +392,7 @@ def _by_topic(
 
 
 def _row(
-    row_of: Callable[..., Struct], row: _Wanted, state: ClusterState, epoch_name: str
+    row_of: Callable[..., Struct], row: _PartitionUpdate, state: ClusterState, epoch_name: str
 ) -> Struct:
     made = row_of(
         partitionIndex=row.number,
@@ -394,7 +413,7 @@ def _row(
     return made
 
 
-def _live_leaders(message: Any, state: ClusterState, rows: list[_Wanted]) -> list[Struct]:
+def _live_leaders(message: Any, state: ClusterState, rows: list[_PartitionUpdate]) -> list[Struct]:
     row_of = message.struct("liveLeaders")
     leaders = sorted({row.state.leader for row in rows} & state.brokers.keys())
     found = []

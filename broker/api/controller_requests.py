@@ -1,5 +1,5 @@
-"""What LeaderAndIsr, StopReplica and UpdateMetadata have in common: their sender, and the states of
-partitions that they tell."""
+"""The common parts of LeaderAndIsr, StopReplica and UpdateMetadata, the requests of the controller:
+the check of the sender, and the partition states."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from barnabas.api.call import Call
 from barnabas.api.contexts import ReplicaContext
 from barnabas.errors import StaleBrokerEpoch, StaleControllerEpoch
-from barnabas.metadata.cluster_state import ToldState
+from barnabas.metadata.cluster_state import PartitionUpdate
 from barnabas.metadata.znodes import PartitionState
 from barnabas.wire import Struct
 from barnabas.wire.uuids import uuid_text
@@ -28,21 +28,23 @@ def check_sender(request: Struct, call: Call[ReplicaContext]) -> None:
         raise StaleControllerEpoch()
 
 
-def told_states(request: Struct, ungrouped_to: int, version: int) -> Iterator[ToldState]:
-    """The states of a LeaderAndIsr or UpdateMetadata request; versions up to `ungrouped_to` list
-    them without their topics."""
+def partition_updates(
+    request: Struct, ungrouped_to: int, version: int
+) -> Iterator[PartitionUpdate]:
+    """Yields the partition states of a LeaderAndIsr or UpdateMetadata request. In versions up to
+    `ungrouped_to` the request does not group them by topic."""
     if version <= ungrouped_to:
         for row in request.ungroupedPartitionStates:
-            yield _told(row.topicName, None, row)
+            yield _update(row.topicName, None, row)
         return
     for topic in request.topicStates:
         raw = getattr(topic, "topicId", NO_ID)
         topic_id = None if raw == NO_ID else uuid_text(raw)
         for row in topic.partitionStates:
-            yield _told(topic.topicName, topic_id, row)
+            yield _update(topic.topicName, topic_id, row)
 
 
-def _told(topic: str, topic_id: str | None, row: Struct) -> ToldState:
+def _update(topic: str, topic_id: str | None, row: Struct) -> PartitionUpdate:
     state = PartitionState(
         leader=row.leader,
         leader_epoch=row.leaderEpoch,
@@ -51,4 +53,4 @@ def _told(topic: str, topic_id: str | None, row: Struct) -> ToldState:
         recovering=getattr(row, "leaderRecoveryState", 0) == 1,
     )
     version = row.partitionEpoch if hasattr(row, "partitionEpoch") else row.zkVersion
-    return ToldState(topic, topic_id, row.partitionIndex, state, version)
+    return PartitionUpdate(topic, topic_id, row.partitionIndex, state, version)

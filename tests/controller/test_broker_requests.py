@@ -1,17 +1,17 @@
-"""What a broker is told of the cluster: only what is new, in every version of the requests."""
+"""The controller sends a broker only what it has not acknowledged, in every version."""
 
 from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
 
-from barnabas.api.told_states import told_states
-from barnabas.controller.told import (
+from barnabas.api.controller_requests import partition_updates
+from barnabas.controller.broker_requests import (
     DURING_DELETE,
     LEADER_AND_ISR,
     STOP_REPLICA,
     UPDATE_METADATA,
-    Told,
+    AcknowledgedState,
     next_requests,
 )
 from barnabas.errors import InconsistentTopicId
@@ -56,13 +56,13 @@ def cluster(*topics, brokers=(1, 2, 3)):
 
 def knows_brokers(broker_id):
     """A broker that knows the live ones, and no partition."""
-    return Told(broker_id, 100 + broker_id, cluster().brokers, controller_epoch=3)
+    return AcknowledgedState(broker_id, 100 + broker_id, cluster().brokers, controller_epoch=3)
 
 
-def asked(told, state, acknowledged=True):
+def requests(acknowledged_state, state, acknowledged=True):
     """The requests, as {key: [topic-partition, ...]}; each is encoded in all of its versions."""
     found = {}
-    for row in next_requests(told, state, CONTROLLER):
+    for row in next_requests(acknowledged_state, state, CONTROLLER):
         places = []
         message = request(row.key)
         for version in range(row.version_max + 1):
@@ -90,127 +90,144 @@ def _places(key, back, version):
             for each in row.partitionStates
         ]
     last = 1 if key == LEADER_AND_ISR else 4
-    return [(row.topic, row.index) for row in told_states(back, last, version)]
+    return [(row.topic, row.index) for row in partition_updates(back, last, version)]
 
 
 def test_a_broker_knows_the_live_ones_before_it_is_asked_to_follow():
     """Kafka follows no leader that it does not know as a live broker."""
     state = cluster(topic("t", partition([1, 2], 1)))
     keys = []
-    for row in next_requests(Told(2, 102), state, CONTROLLER):
+    for row in next_requests(AcknowledgedState(2, 102), state, CONTROLLER):
         keys.append(row.key)
         row.acknowledge(response(row.key).cls())
     assert keys == [UPDATE_METADATA, LEADER_AND_ISR, UPDATE_METADATA]
 
 
-def test_a_new_broker_is_told_everything_and_asked_for_its_replicas():
-    told = Told(2, 102)
+def test_a_new_broker_gets_update_metadata_of_all_and_leader_and_isr_of_its_replicas():
+    acknowledged_state = AcknowledgedState(2, 102)
     state = cluster(topic("t", partition([1, 2], 1), partition([1, 3], 1)))
-    assert asked(told, state) == {LEADER_AND_ISR: ["t-0"], UPDATE_METADATA: ["t-0", "t-1"]}
-    assert asked(told, state) == {}
+    assert requests(acknowledged_state, state) == {
+        LEADER_AND_ISR: ["t-0"],
+        UPDATE_METADATA: ["t-0", "t-1"],
+    }
+    assert requests(acknowledged_state, state) == {}
 
 
-def test_an_isr_is_told_to_all_and_asked_of_none():
-    told = Told(2, 102)
-    asked(told, cluster(topic("t", partition([1, 2], 1))))
+def test_a_changed_isr_is_sent_by_update_metadata_only():
+    acknowledged_state = AcknowledgedState(2, 102)
+    requests(acknowledged_state, cluster(topic("t", partition([1, 2], 1))))
     shrunk = cluster(topic("t", partition([1, 2], 1, version=1, isr=[1])))
-    assert asked(told, shrunk) == {UPDATE_METADATA: ["t-0"]}
+    assert requests(acknowledged_state, shrunk) == {UPDATE_METADATA: ["t-0"]}
 
 
-def test_another_leader_epoch_and_other_replicas_are_asked():
-    told = Told(2, 102)
-    asked(told, cluster(topic("t", partition([1, 2], 1))))
+def test_another_leader_epoch_or_replica_list_is_sent_by_leader_and_isr():
+    acknowledged_state = AcknowledgedState(2, 102)
+    requests(acknowledged_state, cluster(topic("t", partition([1, 2], 1))))
     moved = cluster(topic("t", partition([1, 2], 2, epoch=1, version=1)))
-    assert asked(told, moved) == {LEADER_AND_ISR: ["t-0"], UPDATE_METADATA: ["t-0"]}
+    assert requests(acknowledged_state, moved) == {
+        LEADER_AND_ISR: ["t-0"],
+        UPDATE_METADATA: ["t-0"],
+    }
     grown = cluster(topic("t", partition([1, 2, 3], 2, epoch=1, version=1, isr=[1, 2])))
-    assert asked(told, grown) == {LEADER_AND_ISR: ["t-0"]}
+    assert requests(acknowledged_state, grown) == {LEADER_AND_ISR: ["t-0"]}
 
 
 def test_what_was_not_acknowledged_is_sent_again():
-    told = knows_brokers(2)
+    acknowledged_state = knows_brokers(2)
     state = cluster(topic("t", partition([1, 2], 1)))
-    assert asked(told, state, acknowledged=False) == {LEADER_AND_ISR: ["t-0"]}
+    assert requests(acknowledged_state, state, acknowledged=False) == {LEADER_AND_ISR: ["t-0"]}
     newer = cluster(topic("t", partition([1, 2], 1, epoch=4, version=7)))
-    assert asked(told, newer) == {LEADER_AND_ISR: ["t-0"], UPDATE_METADATA: ["t-0"]}
-
-
-def test_a_state_that_is_older_than_the_acknowledged_one_is_not_sent():
-    told = Told(2, 102)
-    asked(told, cluster(topic("t", partition([1, 3], 1, version=5))))
-    assert asked(told, cluster(topic("t", partition([1, 3], 1, version=4)))) == {}
-
-
-def test_brokers_alone_are_told_too():
-    told = Told(2, 102)
-    state = cluster(topic("t", partition([1, 2], 1)))
-    asked(told, state)
-    assert asked(told, replace(state, brokers=cluster(brokers=(1, 2)).brokers)) == {
-        UPDATE_METADATA: []
+    assert requests(acknowledged_state, newer) == {
+        LEADER_AND_ISR: ["t-0"],
+        UPDATE_METADATA: ["t-0"],
     }
 
 
+def test_a_state_that_is_older_than_the_acknowledged_one_is_not_sent():
+    acknowledged_state = AcknowledgedState(2, 102)
+    requests(acknowledged_state, cluster(topic("t", partition([1, 3], 1, version=5))))
+    assert requests(acknowledged_state, cluster(topic("t", partition([1, 3], 1, version=4)))) == {}
+
+
+def test_brokers_alone_are_told_too():
+    acknowledged_state = AcknowledgedState(2, 102)
+    state = cluster(topic("t", partition([1, 2], 1)))
+    requests(acknowledged_state, state)
+    assert requests(
+        acknowledged_state, replace(state, brokers=cluster(brokers=(1, 2)).brokers)
+    ) == {UPDATE_METADATA: []}
+
+
 def test_a_replica_that_moved_away_is_stopped():
-    told = Told(2, 102)
-    asked(told, cluster(topic("t", partition([1, 2], 1))))
+    acknowledged_state = AcknowledgedState(2, 102)
+    requests(acknowledged_state, cluster(topic("t", partition([1, 2], 1))))
     moved = cluster(topic("t", partition([1, 3], 1, epoch=1, version=1)))
-    assert asked(told, moved) == {STOP_REPLICA: ["t-0"], UPDATE_METADATA: ["t-0"]}
-    assert asked(told, moved) == {}
+    assert requests(acknowledged_state, moved) == {STOP_REPLICA: ["t-0"], UPDATE_METADATA: ["t-0"]}
+    assert requests(acknowledged_state, moved) == {}
 
 
 @pytest.mark.parametrize("is_marked_first", [True, False])
 def test_a_deleted_topic(is_marked_first):
-    told = Told(2, 102)
+    acknowledged_state = AcknowledgedState(2, 102)
     one, two = topic("t", partition([1, 2], 1)), topic("u", partition([1, 2], 1))
-    asked(told, cluster(one, two))
+    requests(acknowledged_state, cluster(one, two))
     deleted = {STOP_REPLICA: ["t-0"], UPDATE_METADATA: ["t-0"]}
     if is_marked_first:
-        assert asked(told, cluster(replace(one, deleting=True), two)) == deleted
+        assert requests(acknowledged_state, cluster(replace(one, deleting=True), two)) == deleted
     else:
-        assert asked(told, cluster(two)) == deleted
-    assert asked(told, cluster(two)) == {}
+        assert requests(acknowledged_state, cluster(two)) == deleted
+    assert requests(acknowledged_state, cluster(two)) == {}
     again = replace(topic("t", partition([1, 2], 2)), assignment=one.assignment)
-    assert asked(told, cluster(again, two)) == {LEADER_AND_ISR: ["t-0"], UPDATE_METADATA: ["t-0"]}
+    assert requests(acknowledged_state, cluster(again, two)) == {
+        LEADER_AND_ISR: ["t-0"],
+        UPDATE_METADATA: ["t-0"],
+    }
 
 
 def test_a_topic_made_again_under_another_id_is_new():
-    told = Told(2, 102)
-    asked(told, cluster(topic("t", partition([1, 2], 1, version=9))))
+    acknowledged_state = AcknowledgedState(2, 102)
+    requests(acknowledged_state, cluster(topic("t", partition([1, 2], 1, version=9))))
     other = TopicAssignment({0: (1, 2)}, IDS["u"])
     again = replace(topic("t", partition([1, 2], 1, version=0)), assignment=other)
-    assert asked(told, cluster(again)) == {
+    assert requests(acknowledged_state, cluster(again)) == {
         STOP_REPLICA: ["t-0"],
         UPDATE_METADATA: ["t-0", "t-0"],  # the former one ends, and the new one begins
         LEADER_AND_ISR: ["t-0"],
     }
-    assert asked(told, cluster(again)) == {}
+    assert requests(acknowledged_state, cluster(again)) == {}
 
 
 def test_a_topic_that_goes_while_its_leaders_are_told_is_stopped():
-    told = knows_brokers(2)
-    asked(told, cluster(topic("t", partition([1, 2], 1))), acknowledged=False)
-    [row, *_] = next_requests(told, cluster(topic("t", partition([1, 2], 1))), CONTROLLER)
+    acknowledged_state = knows_brokers(2)
+    requests(acknowledged_state, cluster(topic("t", partition([1, 2], 1))), acknowledged=False)
+    [row, *_] = next_requests(
+        acknowledged_state, cluster(topic("t", partition([1, 2], 1))), CONTROLLER
+    )
     row.acknowledge(response(row.key).cls())  # and then the newer state comes
-    assert asked(told, cluster()) == {STOP_REPLICA: ["t-0"], UPDATE_METADATA: ["t-0"]}
+    assert requests(acknowledged_state, cluster()) == {
+        STOP_REPLICA: ["t-0"],
+        UPDATE_METADATA: ["t-0"],
+    }
 
 
 def test_a_partition_that_is_deleted_has_kafkas_leader():
     """Also for a broker that heard of the topic from an earlier controller."""
-    told = knows_brokers(2)
+    acknowledged_state = knows_brokers(2)
     marked = topic("t", partition([1, 2], 1), deleting=True)
-    stop, row = next_requests(told, cluster(marked), CONTROLLER)
+    stop, row = next_requests(acknowledged_state, cluster(marked), CONTROLLER)
     [stopped] = stop.body(4).topicStates[0].partitionStates
     assert stop.key == STOP_REPLICA and stopped.leaderEpoch == DURING_DELETE
-    [sent] = told_states(row.body(8), 4, 8)
+    [sent] = partition_updates(row.body(8), 4, 8)
     assert row.key == UPDATE_METADATA and sent.state.leader == DURING_DELETE
 
 
 @pytest.mark.parametrize("version", [4, 7])
 def test_files_of_an_earlier_topic_are_deleted(version):
     """Kafka keeps the files of a topic that was deleted while it was away."""
-    told = knows_brokers(2)
+    acknowledged_state = knows_brokers(2)
     state = cluster(topic("t", partition([1, 2], 1), partition([1, 2], 1)))
     sent = []
-    for row in next_requests(told, state, CONTROLLER):
+    for row in next_requests(acknowledged_state, state, CONTROLLER):
         sent.append(row.key)
         answer = response(row.key).cls()
         if sent == [LEADER_AND_ISR]:
@@ -220,7 +237,7 @@ def test_files_of_an_earlier_topic_are_deleted(version):
             assert place == ("t", 1)
         row.acknowledge(answer)
     assert sent == [LEADER_AND_ISR, STOP_REPLICA, LEADER_AND_ISR, UPDATE_METADATA]
-    assert asked(told, state) == {}
+    assert requests(acknowledged_state, state) == {}
 
 
 def _inconsistent(version):
@@ -236,7 +253,7 @@ def _inconsistent(version):
 
 
 def test_replicas_on_brokers_that_are_away_are_offline():
-    told = Told(2, 102)
+    acknowledged_state = AcknowledgedState(2, 102)
     state = cluster(topic("t", partition([1, 2, 3], 1)), brokers=(1, 2))
-    row = list(next_requests(told, state, CONTROLLER))[-1]
+    row = list(next_requests(acknowledged_state, state, CONTROLLER))[-1]
     assert row.body(8).topicStates[0].partitionStates[0].offlineReplicas == [3]

@@ -1,9 +1,11 @@
 """The controller's connections to the other brokers: a channel for each, on a thread of its own.
 
-A channel has the newest state, no queue: it sends what its broker has not acknowledged yet
-(told.py), and tries again until the broker has it, has gone, or this node is not the controller any
-more. The refusal of a request by its receiver (an outdated epoch) ends the attempt; the next state
-begins another.
+A channel keeps only the newest state and has no queue: it sends what its broker has not
+acknowledged yet (broker_requests.py). It retries until the broker has acknowledged the state, the
+broker has stopped, or this node is no longer the controller. When the broker refuses a request (an
+outdated epoch), the channel retries as well.
+
+Source: Kafka's ControllerChannelManager.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Callable
 from barnabas.cext.memory.threads import NamedThread
 from barnabas.client.connection import Connection
 from barnabas.client.failures import ClientError
-from barnabas.controller.told import Told, next_requests
+from barnabas.controller.broker_requests import AcknowledgedState, next_requests
 from barnabas.errors import error_of
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.server.inter_broker import Reconnecting
@@ -28,27 +30,27 @@ STOP_S = 5.0
 Connect = Callable[[int], Connection]  # to a broker by its id; raises ClientError
 
 
-class BrokerChannels:
-    """The channels of one node. `tell` gives them a new state."""
+class ControllerChannelManager:
+    """The channels to all other brokers. `update` gives them a new state."""
 
     def __init__(self, node_id: int, connect: Connect) -> None:
         self._node_id = node_id
         self._connect = connect
         self._channels: dict[int, _Channel] = {}
 
-    def tell(self, state: ClusterState) -> None:
-        """Sends what is new in `state` to all other brokers; returns at once. Call it on one
-        thread, and only while this node is the controller."""
+    def update(self, state: ClusterState) -> None:
+        """Sends what is new in `state` to all other brokers, and returns at once. Only one thread
+        may call it, and only while this node is the controller."""
         others = {id_: row.epoch for id_, row in state.brokers.items() if id_ != self._node_id}
         for broker_id, channel in list(self._channels.items()):
-            if others.get(broker_id) != channel.told.broker_epoch:
+            if others.get(broker_id) != channel.acknowledged.broker_epoch:
                 del self._channels[broker_id]
                 channel.stop()
         for broker_id, epoch in others.items():
             if broker_id not in self._channels:
-                told = Told(broker_id, epoch)
-                self._channels[broker_id] = _Channel(told, self._node_id, self._connect)
-            self._channels[broker_id].tell(state)
+                acknowledged = AcknowledgedState(broker_id, epoch)
+                self._channels[broker_id] = _Channel(acknowledged, self._node_id, self._connect)
+            self._channels[broker_id].update(state)
 
     def stop(self) -> None:
         """Ends all channels: this node is not the controller any more, or stops."""
@@ -60,18 +62,20 @@ class BrokerChannels:
 
 
 class _Channel:
-    def __init__(self, told: Told, controller_id: int, connect: Connect) -> None:
-        self.told = told
+    def __init__(
+        self, acknowledged: AcknowledgedState, controller_id: int, connect: Connect
+    ) -> None:
+        self.acknowledged = acknowledged
         self._controller_id = controller_id
-        self._connection = Reconnecting(told.broker_id, connect, log)
+        self._connection = Reconnecting(acknowledged.broker_id, connect, log)
         self._state: ClusterState | None = None
         self._wake = threading.Event()
         self._is_stopped = False
-        name = f"controller-to-{told.broker_id}"
+        name = f"controller-to-{acknowledged.broker_id}"
         self._thread = NamedThread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def tell(self, state: ClusterState) -> None:
+    def update(self, state: ClusterState) -> None:
         self._state = state
         self._wake.set()
 
@@ -98,11 +102,15 @@ class _Channel:
     def _sent(self, state: ClusterState) -> bool:
         """Returns whether the broker has acknowledged all of `state`."""
         try:
-            for row in next_requests(self.told, state, self._controller_id):
+            for row in next_requests(self.acknowledged, state, self._controller_id):
                 answer = self._connection.call(row.key, row.body, high=row.version_max)
                 if answer.errorCode:
                     refused = error_of(answer.errorCode)()
-                    log.info("broker %d refuses: %s", self.told.broker_id, refused.message)
+                    log.info(
+                        "broker %d refused a request of the controller: %s",
+                        self.acknowledged.broker_id,
+                        refused.message,
+                    )
                     return False
                 row.acknowledge(answer)
                 if self._state is not state or self._is_stopped:
@@ -110,6 +118,6 @@ class _Channel:
         except ClientError:
             return False  # the connection has logged it
         except Exception:
-            log.exception("a request to broker %d failed", self.told.broker_id)
+            log.exception("a request to broker %d failed", self.acknowledged.broker_id)
             return False
         return True
