@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from barnabas.controller.auto_creation import AutoTopicCreation
     from barnabas.controller.client_quotas import ClientQuotas
     from barnabas.controller.config_changes import ConfigChanges
+    from barnabas.controller.controller_role import ControllerRole
     from barnabas.controller.delegation_tokens import DelegationTokenChanges
     from barnabas.controller.elections import Elections
     from barnabas.controller.entity_configs import EntityConfigs
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from barnabas.controller.isr_requests import IsrRequests
     from barnabas.controller.partition_growth import PartitionGrowth
     from barnabas.controller.reassignments import Reassignments
-    from barnabas.controller.seat import Seat
     from barnabas.controller.topic_deletion import TopicDeletion
     from barnabas.controller.topics import TopicController
     from barnabas.controller.user_credentials import UserCredentials
@@ -127,7 +127,7 @@ class ControllerContext(NamedTuple):
     """Leaders and replicas of partitions, which the controller chooses."""
 
     cluster: Cluster
-    seat: Seat
+    controller_role: ControllerRole
     elections: Callable[[], Elections]
     reassignments: Callable[[], Reassignments]
     isr_requests: Callable[[], IsrRequests]
@@ -156,7 +156,7 @@ class TopicContext(NamedTuple):
 
     cluster: Cluster
     dynamic: DynamicConfig
-    seat: Seat
+    controller_role: ControllerRole
     topics: TopicController
     deletion: TopicDeletion
     growth: PartitionGrowth

@@ -23,7 +23,7 @@ ANY_EPOCH = -1
 
 
 def handle(request: Struct, call: Call[ControllerContext]) -> Struct:
-    check = call.context.seat.required()
+    check = call.context.controller_role.required()
     broker = call.context.cluster().brokers.get(request.brokerId)
     if broker is not None and request.brokerEpoch not in (ANY_EPOCH, broker.epoch):
         raise StaleBrokerEpoch()

@@ -34,7 +34,7 @@ STRICT_FROM = 6  # over the quota of mutations, nothing is created
 
 
 def handle(request: Struct, call: Call[TopicContext]) -> Struct:
-    call.context.seat.required()
+    call.context.controller_role.required()
     asked = Counter(topic.name for topic in request.topics)
     rows = []
     once = {topic.name: topic for topic in request.topics}

@@ -40,7 +40,7 @@ class _Asked(NamedTuple):
 
 
 def handle(request: Struct, call: Call[TopicContext]) -> Struct:
-    call.context.seat.required()
+    call.context.controller_role.required()
     if not call.context.dynamic.boolean("delete.topic.enable"):
         raise TopicDeletionDisabled() if call.version >= 3 else InvalidRequest()
     asked = _asked(request, call)

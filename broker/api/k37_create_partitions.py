@@ -25,7 +25,7 @@ STRICT_FROM = 3  # over the quota of mutations, nothing is added
 
 
 def handle(request: Struct, call: Call[TopicContext]) -> Struct:
-    call.context.seat.required()
+    call.context.controller_role.required()
     asked = Counter(topic.name for topic in request.topics)
     once = {topic.name: topic for topic in request.topics}
     rows = []

@@ -31,7 +31,7 @@ def handle(request: Struct, call: Call[ControllerContext]) -> Struct:
     kind = request.electionType if call.version >= 1 else PREFERRED
     if kind not in (PREFERRED, UNCLEAN):
         return _refused(request, InvalidRequest(f"Unknown election type {kind}"), call)
-    check = call.context.seat.required()
+    check = call.context.controller_role.required()
     topics = call.context.cluster().topics
     asked = request.topicPartitions
     if asked is None:

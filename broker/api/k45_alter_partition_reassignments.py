@@ -27,7 +27,7 @@ ACCESS = of_cluster(ALTER)
 
 
 def handle(request: Struct, call: Call[ControllerContext]) -> Struct:
-    check = call.context.seat.required()
+    check = call.context.controller_role.required()
     wanted: dict[tuple[str, int], list[int] | None] = {
         (topic.name, row.partitionIndex): row.replicas
         for topic in request.topics

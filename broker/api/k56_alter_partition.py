@@ -23,7 +23,7 @@ BY_ID_FROM, EPOCHS_FROM = 2, 3
 
 
 def handle(request: Struct, call: Call[ControllerContext]) -> Struct:
-    check = call.context.seat.required()
+    check = call.context.controller_role.required()
     broker = call.context.cluster().brokers.get(request.brokerId)
     if broker is None or request.brokerEpoch not in (ANY_EPOCH, broker.epoch):
         raise StaleBrokerEpoch()

@@ -18,7 +18,7 @@ ACCESS = of_cluster(CLUSTER_ACTION)
 
 
 def handle(request: Struct, call: Call[ControllerContext]) -> Struct:
-    call.context.seat.required()
+    call.context.controller_role.required()
     broker = call.context.cluster().brokers.get(request.brokerId)
     if broker is None:
         raise BrokerIdNotRegistered()

@@ -27,10 +27,10 @@ from collections.abc import Callable
 
 from barnabas.cext.memory.threads import NamedThread
 from barnabas.controller.channel_manager import ControllerChannelManager
+from barnabas.controller.controller_role import ControllerRole
 from barnabas.controller.elections import Elections
 from barnabas.controller.new_partitions import KnownId, begin_partitions, give_ids, stateless
 from barnabas.controller.reassignments import Reassignments
-from barnabas.controller.seat import Seat
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
@@ -61,7 +61,7 @@ class Controller:
         tree: MetadataTree,
         reader: ClusterStateReader,
         membership: Membership,
-        seat: Seat,
+        controller_role: ControllerRole,
         deletion: TopicDeletion,
         elections: Elections,
         reassignments: Reassignments,
@@ -75,7 +75,7 @@ class Controller:
         self._tree = tree
         self._reader = reader
         self._membership = membership
-        self._seat = seat
+        self._controller_role = controller_role
         self._deletion = deletion
         self._elections = elections
         self._reassignments = reassignments
@@ -143,7 +143,7 @@ class Controller:
             if self._membership.elect() is not None:
                 self._reader.load()  # it has the partition states only from requests
             self._reader.refresh_controller()
-        check = self._seat.fence()
+        check = self._controller_role.fence()
         if check is None:
             self._channels.stop()
             return

@@ -170,8 +170,8 @@ def _next(
 class Elections:
     """Writes the states of partitions that need another leader or ISR. Several threads may use it.
 
-    Each method takes `check`, the operations of the controller's seat, and raises MetadataError. A
-    state that another writer changed meanwhile is judged again."""
+    Each method takes `check`, the result of ControllerRole.fence, and raises MetadataError. When
+    another writer has changed a state meanwhile, the method decides again from the new state."""
 
     def __init__(
         self,

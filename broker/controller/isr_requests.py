@@ -47,8 +47,8 @@ class IsrRequests:
         self, check: Sequence[CheckVersion], asked: Mapping[tuple[str, int], AskedIsr]
     ) -> dict[tuple[str, int], Partition | KafkaError]:
         """Writes the wanted ISRs, each alone: the version of one partition does not hold up the
-        others. Returns each partition as it is now, or its error. `check`: the operations of the
-        controller's seat. Raises MetadataError."""
+        others. Returns each partition as it is now, or its error. `check`: the result of
+        ControllerRole.fence. Raises MetadataError."""
         outcomes: dict[tuple[str, int], Partition | KafkaError] = {}
         for (name, index), row in asked.items():
             try:

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
+from barnabas.controller.controller_role import ControllerRole
 from barnabas.controller.new_partitions import begin_partitions, partition_nodes
 from barnabas.controller.placement import place
-from barnabas.controller.seat import Seat
 from barnabas.controller.topics import PARTITIONS_PER_TOPIC_MAX, Charge, Placed, racks_of
 from barnabas.errors import (
     InvalidPartitions,
@@ -39,13 +39,13 @@ class PartitionGrowth:
         self,
         tree: MetadataTree,
         reader: ClusterStateReader,
-        seat: Seat,
+        controller_role: ControllerRole,
         placed: Placed = lambda *_: None,
     ) -> None:
         """`placed` asks the plugins for a placement; None leaves it to the broker."""
         self._tree = tree
         self._reader = reader
-        self._seat = seat
+        self._controller_role = controller_role
         self._plugins_place = placed
         self._lock = threading.Lock()
 
@@ -61,7 +61,7 @@ class PartitionGrowth:
         None leaves them to the broker. `validate_only` checks and changes nothing. Raises the
         KafkaError for the answer."""
         with self._lock:
-            check = self._seat.required()
+            check = self._controller_role.required()
             state = self._reader.state
             topic = state.topic(name)
             if topic is None or topic.deleting:

@@ -45,7 +45,7 @@ Replicas = Sequence[int] | None  # the target; None cancels
 class Reassignments:
     """The reassignments of a cluster. Several threads may use it.
 
-    Each method takes `check`, the operations of the controller's seat, and raises MetadataError."""
+    Each method takes `check`, the result of ControllerRole.fence, and raises MetadataError."""
 
     def __init__(self, tree: MetadataTree, reader: ClusterStateReader) -> None:
         self._tree = tree

@@ -16,7 +16,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
 
-from barnabas.controller.seat import Seat
+from barnabas.controller.controller_role import ControllerRole
 from barnabas.errors import UnknownTopicOrPartition
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterStateReader
@@ -48,12 +48,12 @@ class TopicDeletion:
         self,
         tree: MetadataTree,
         reader: ClusterStateReader,
-        seat: Seat,
+        controller_role: ControllerRole,
         logs_dropped: Callable[[], object],
     ) -> None:
         self._tree = tree
         self._reader = reader
-        self._seat = seat
+        self._controller_role = controller_role
         self._logs_dropped = logs_dropped
         self._lock = threading.Lock()
 
@@ -69,7 +69,7 @@ class TopicDeletion:
                     marked.append(name)
                 else:
                     missing[name] = UnknownTopicOrPartition(f"there is no topic {name}")
-            if self._seat.fence() is None:
+            if self._controller_role.fence() is None:
                 return missing  # the controller sees the marks
             if marked:
                 self._carry_out(marked)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from barnabas.config import ConfigError, DynamicConfig, check_topic
+from barnabas.controller.controller_role import ControllerRole
 from barnabas.controller.new_partitions import begin_partitions, partition_nodes
 from barnabas.controller.placement import place
-from barnabas.controller.seat import Seat
 from barnabas.controller.topic_names import check_collision, check_topic_name
 from barnabas.errors import (
     InvalidConfig,
@@ -70,7 +70,7 @@ class TopicController:
         self,
         tree: MetadataTree,
         reader: ClusterStateReader,
-        seat: Seat,
+        controller_role: ControllerRole,
         config: DynamicConfig,
         random_below: Callable[[int], int],
         random_bytes: Callable[[int], bytes],
@@ -80,7 +80,7 @@ class TopicController:
         """`placed` and `check` ask the plugins for a placement and about a new topic."""
         self._tree = tree
         self._reader = reader
-        self._seat = seat
+        self._controller_role = controller_role
         self._config = config
         self._random_below = random_below
         self._random_bytes = random_bytes
@@ -99,7 +99,7 @@ class TopicController:
         apply. A node that is not the controller creates a topic without the states of its
         partitions, and the controller then makes them. Raises the KafkaError for the answer."""
         state = self._reader.state
-        check = self._seat.fence()
+        check = self._controller_role.fence()
         assignment = self._assignment_of(topic, state)
         configs = self._checked_configs(topic)
         if not is_own:

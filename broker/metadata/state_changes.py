@@ -43,7 +43,7 @@ def shares_with_notes(
 def written_by_controller(
     operations: Sequence[Operation], tree: MetadataTree, check: Sequence[Operation]
 ) -> bool:
-    """Writes the operations in one multi, with `check` (of the controller's seat) and a note.
+    """Writes the operations in one multi, with `check` (the controller's fence) and a note.
     Returns False, and writes nothing, if another writer has changed or deleted one of their nodes
     meanwhile. Raises BadVersion when `check` fails, and MetadataError."""
     [part] = shares_with_notes(operations, tree, check)

@@ -35,7 +35,7 @@ from barnabas.security.mechanism import Answer, Mechanism
 from barnabas.security.plain import PlainUsers
 from barnabas.security.scram_users import ScramUsers
 from barnabas.security.session import Session
-from barnabas.security.strangers import Strangers
+from barnabas.security.unknown_users import UnknownUsers
 
 MODULES = {
     kerberos.NAME: kerberos.MODULE,
@@ -73,7 +73,7 @@ class Logins:
         self._secret = secret
         self._system = system
         self._tokens = tokens
-        self._strangers: Strangers | None = None
+        self._unknown_users: UnknownUsers | None = None
         self._lock = threading.Lock()  # of changes; a login reads a map that is replaced whole
         self._listeners: Mapping[str, _Asking] = {}
 
@@ -154,9 +154,9 @@ class Logins:
             return self._oauthbearer(values, listener, module)
         if name == kerberos.NAME:
             return Kerberos(LoginSettings(values, listener.name, name), module)
-        if self._strangers is None:
-            self._strangers = Strangers(self._secret())
-        return ScramUsers(name, self._state, self._strangers, self._tokens)
+        if self._unknown_users is None:
+            self._unknown_users = UnknownUsers(self._secret())
+        return ScramUsers(name, self._state, self._unknown_users, self._tokens)
 
     def _oauthbearer(
         self, values: Mapping[str, str], listener: Listener, module: LoginModule

@@ -6,7 +6,7 @@
     server final    v=signature
 
 Each step is a function of bytes: what it needs of the first step is in the Exchange, which the
-connection keeps. Users that do not exist get a credential of strangers.py, and fail at the proof
+connection keeps. Users that do not exist get a credential of unknown_users.py and fail at the proof
 like a wrong password; Kafka refuses them at once, which says that they do not exist.
 The extension tokenauth=true says that the user is the id of a delegation token, and the password
 its HMAC (delegation_tokens.py).

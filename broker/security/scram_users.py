@@ -1,7 +1,7 @@
 """SCRAM logins of the users in the metadata tree, and of those who hold a delegation token.
 
 A user that does not exist takes the same steps as one that does, and fails at the proof
-(strangers.py); so does the id of a token that does not exist (delegation_tokens.py).
+(unknown_users.py); so does the id of a token that does not exist (delegation_tokens.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from barnabas.security import credentials, scram
 from barnabas.security.delegation_tokens import DelegationTokens
 from barnabas.security.failures import InvalidCredentials
 from barnabas.security.mechanism import Answer
-from barnabas.security.strangers import Strangers
+from barnabas.security.unknown_users import UnknownUsers
 
 
 class ScramUsers:
@@ -21,13 +21,13 @@ class ScramUsers:
         self,
         mechanism: str,
         state: Callable[[], ClusterState],
-        strangers: Strangers,
+        unknown_users: UnknownUsers,
         tokens: DelegationTokens | None,
     ) -> None:
         """`tokens`: None where delegation tokens are off."""
         self._mechanism = mechanism
         self._state = state
-        self._strangers = strangers
+        self._unknown_users = unknown_users
         self._tokens = tokens
 
     def step(self, exchange: bytes, token: bytes) -> Answer:
@@ -51,10 +51,10 @@ class ScramUsers:
     def _credential(self, user: str) -> scram.Credential:
         # The same steps for a user that exists and for one that does not.
         state = self._state()
-        stranger = self._strangers.credential(state, self._mechanism, user)
+        unknown = self._unknown_users.credential(state, self._mechanism, user)
         known = credentials.text_of(state, user, self._mechanism)
-        text = credentials.encode(stranger) if known is None else known
-        return credentials.usable(text) or stranger
+        text = credentials.encode(unknown) if known is None else known
+        return credentials.usable(text) or unknown
 
     def _of_token(self, final: bytes, token_id: str) -> Answer:
         """The client has shown the HMAC of the token: it is its owner while the token lives."""

@@ -218,7 +218,7 @@ def take_control(tree: MetadataTree, node_id: int, now_ms: int) -> int | None:
     """Becomes controller with the next controller epoch. Returns this epoch; None when another node
     is controller. One multi writes /controller and the epoch, so that a controller never acts with
     the epoch of another. Raises MetadataError."""
-    seat = ControllerRegistration(broker_id=node_id, timestamp_ms=now_ms).encode()
+    node_data = ControllerRegistration(broker_id=node_id, timestamp_ms=now_ms).encode()
     for _attempt in range(ATTEMPTS_MAX):
         step: Operation
         try:
@@ -231,7 +231,7 @@ def take_control(tree: MetadataTree, node_id: int, now_ms: int) -> int | None:
             text = znodes.encode_controller_epoch(epoch)
             step = CreateNode(znodes.CONTROLLER_EPOCH_PATH, text)
         try:
-            return epoch if _claim(tree, znodes.CONTROLLER_PATH, seat, step) else None
+            return epoch if _claim(tree, znodes.CONTROLLER_PATH, node_data, step) else None
         except (BadVersion, NodeExists):
             pass  # another node was elected meanwhile
     raise StoreUnavailable(f"no controller was elected in {ATTEMPTS_MAX} attempts")

@@ -176,7 +176,7 @@ def _tokens(loaded: Loaded) -> Callable[[], DelegationTokenChanges | None]:
             return None
         from barnabas.controller.delegation_tokens import DelegationTokenChanges
         from barnabas.security.delegation_tokens import DelegationTokens
-        from barnabas.security.strangers import login_secret
+        from barnabas.security.unknown_users import login_secret
 
         secret = cache(partial(login_secret, opened.tree))
         tokens = DelegationTokens(opened.tree, str(key).encode(), secret, start.system.wall_ms)
@@ -199,7 +199,7 @@ def _logins(
     def made() -> Logins:
         # Hashes take 5 ms of a start to import.
         from barnabas.security.logins import Logins
-        from barnabas.security.strangers import login_secret
+        from barnabas.security.unknown_users import login_secret
 
         secret = partial(login_secret, opened.tree)
         changes = tokens()

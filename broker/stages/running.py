@@ -26,7 +26,7 @@ from barnabas.telemetry.network_events import PERIOD_MS as EVENTS_PERIOD_MS
 from barnabas.telemetry.network_events import write_events
 
 if TYPE_CHECKING:
-    from barnabas.server.departure import Departure
+    from barnabas.server.controlled_shutdown import ControlledShutdown
     from barnabas.storage.cleanup import Cleanup
 
 FLUSH_TIMEOUT_MS = 30_000
@@ -103,8 +103,8 @@ def run_tasks(before: Serving) -> Running:
     _add_tasks(loaded, before.coordinators, flusher, retention, background)
     if opened.tree.is_shared:
         _keep_isrs(loaded, background)
-    if before.departure is not None:
-        undo.callback(_depart, undo, before.departure)
+    if before.controlled_shutdown is not None:
+        undo.callback(_shut_down, undo, before.controlled_shutdown)
     return Running(before, cleaner, scrub, retention, flush_times)
 
 
@@ -120,9 +120,9 @@ def _keep_isrs(loaded: Loaded, background: Background) -> None:
     background.add("isr-grow", changes.grow, lambda: ISR_GROW_MS)
 
 
-def _depart(undo: Undo, departure: Departure) -> None:
+def _shut_down(undo: Undo, controlled_shutdown: ControlledShutdown) -> None:
     if undo.is_clean:
-        departure.run()
+        controlled_shutdown.run()
 
 
 def _add_tasks(

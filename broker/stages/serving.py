@@ -17,11 +17,11 @@ from barnabas.config import TopicConfig
 from barnabas.controller import config_changes
 from barnabas.controller.auto_creation import AutoTopicCreation
 from barnabas.controller.config_changes import ConfigChanges
+from barnabas.controller.controller_role import ClusterRole, ControllerRole, SingleNodeRole
 from barnabas.controller.entity_configs import EntityConfigs
 from barnabas.controller.features import Features
-from barnabas.controller.only_node import lead_all
 from barnabas.controller.partition_growth import PartitionGrowth
-from barnabas.controller.seat import OnlySeat, Seat, SharedSeat
+from barnabas.controller.single_node import lead_all
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.controller.topics import TopicController
 from barnabas.coordinator.coordinators import Coordinators, Dependencies
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from barnabas.controller.user_credentials import UserCredentials
     from barnabas.hooks.services import Services
     from barnabas.metadata.znodes import ProducerIdBlock
-    from barnabas.server.departure import Departure
+    from barnabas.server.controlled_shutdown import ControlledShutdown
     from barnabas.server.inter_broker import InterBroker
     from barnabas.server.quota_enforcement import QuotaEnforcement, Used
     from barnabas.server.replica_fetchers import ReplicaFetchers
@@ -65,9 +65,9 @@ QUOTA_PATHS = ("users/", "clients/", "ips/")
 
 class Control(NamedTuple):
     """What the controller of the cluster uses, on every node. A single node seldom needs more than
-    the seat, and imports the others when it does."""
+    its role, and imports the others when it does."""
 
-    seat: Seat
+    controller_role: ControllerRole
     elections: Callable[[], Elections]
     reassignments: Callable[[], Reassignments]
     isr_requests: Callable[[], IsrRequests]
@@ -95,7 +95,7 @@ class Serving(NamedTuple):
     administration: Administration
     coordinators: Coordinators
     controller: Controller | None  # None on an embedded store, which no other node writes to
-    departure: Departure | None  # as the controller
+    controlled_shutdown: ControlledShutdown | None  # as the controller
     handlers: RequestHandlers
     errors: RequestErrors
     bad_requests: BadRequests
@@ -119,10 +119,10 @@ def serve(before: Bound) -> Serving:
     coordinators = _coordinators(before, administration, inter_broker)
     loaded.replicas.on_applied.append(plugins.apply)
     plugins.apply(opened.reader.state)
-    controller = departure = None
+    controller = controlled_shutdown = None
     if inter_broker is not None:
         controller = _controller(before, administration, inter_broker)
-        departure = _departure(before, administration.control, inter_broker)
+        controlled_shutdown = _controlled_shutdown(before, administration.control, inter_broker)
     undo.callback(start.background.stop)
     undo.callback(start.metrics.close)  # reading metrics reads logs: it ends before they close
     decoders = decode_threads(native.produce.decodes, DECODE_THREADS, plugins.intercept)
@@ -149,7 +149,7 @@ def serve(before: Bound) -> Serving:
         administration,
         coordinators,
         controller,
-        departure,
+        controlled_shutdown,
         handlers,
         errors,
         bad_requests,
@@ -186,12 +186,12 @@ def _elect(node: Bound) -> Control:
     made = elections, reassignments, isr_requests, partial(allocate_block, tree)
     if not tree.is_shared:
         lead_all(tree, reader, opened.node_id, is_unclean=not opened.was_clean)
-        return Control(OnlySeat(), *made)
-    seat = SharedSeat(tree, reader, opened.membership, opened.node_id)
-    check = seat.fence()
+        return Control(SingleNodeRole(), *made)
+    controller_role = ClusterRole(tree, reader, opened.membership, opened.node_id)
+    check = controller_role.fence()
     if check is not None:
         elections().run(check)
-    return Control(seat, *made)
+    return Control(controller_role, *made)
 
 
 def _lead_partitions(node: Bound) -> None:
@@ -204,11 +204,18 @@ def _lead_partitions(node: Bound) -> None:
 def _administration(node: Bound, control: Control) -> Administration:
     loaded, opened = node.before, node.before.before
     tree, reader, dynamic, plugins = opened.tree, opened.reader, opened.dynamic, loaded.plugins
-    seat = control.seat
-    deletion = TopicDeletion(tree, reader, seat, loaded.checkpoints.write_all)
+    controller_role = control.controller_role
+    deletion = TopicDeletion(tree, reader, controller_role, loaded.checkpoints.write_all)
     deletion.finish()
     topics = TopicController(
-        tree, reader, seat, dynamic, _random_below, os.urandom, plugins.place, plugins.check_topic
+        tree,
+        reader,
+        controller_role,
+        dynamic,
+        _random_below,
+        os.urandom,
+        plugins.place,
+        plugins.check_topic,
     )
     features = Features(tree, opened.node_id)
     features.apply(reader.state)
@@ -217,7 +224,7 @@ def _administration(node: Bound, control: Control) -> Administration:
         control=control,
         topics=topics,
         deletion=deletion,
-        growth=PartitionGrowth(tree, reader, seat, plugins.place),
+        growth=PartitionGrowth(tree, reader, controller_role, plugins.place),
         configs=ConfigChanges(tree, reader, dynamic, opened.passwords, plugins.check_config_change),
         entities=EntityConfigs(tree, reader, dynamic),
         features=features,
@@ -303,17 +310,19 @@ def _fetchers(node: Bound, inter_broker: InterBroker) -> ReplicaFetchers:
     return fetchers
 
 
-def _departure(node: Bound, control: Control, inter_broker: InterBroker) -> Departure:
-    from barnabas.server.departure import Departure
+def _controlled_shutdown(
+    node: Bound, control: Control, inter_broker: InterBroker
+) -> ControlledShutdown:
+    from barnabas.server.controlled_shutdown import ControlledShutdown
 
     loaded, opened, start = node.before, node.before.before, node.before.before.before
     reader = opened.reader
 
     def leave(broker_id: int) -> list[tuple[str, int]] | None:
-        check = control.seat.fence()
+        check = control.controller_role.fence()
         return None if check is None else control.elections().leave(check, broker_id)
 
-    return Departure(
+    return ControlledShutdown(
         opened.node_id,
         start.config,
         lambda: reader.state,
@@ -337,7 +346,7 @@ def _controller(
         opened.tree,
         opened.reader,
         opened.membership,
-        administration.control.seat,
+        administration.control.controller_role,
         administration.deletion,
         administration.control.elections(),
         administration.control.reassignments(),
@@ -457,7 +466,7 @@ def _contexts(
         contexts.TopicContext(
             cluster,
             dynamic,
-            administration.control.seat,
+            administration.control.controller_role,
             topics,
             administration.deletion,
             administration.growth,

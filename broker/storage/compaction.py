@@ -1,4 +1,4 @@
-"""Compaction of one log: the pass that cleans its dirty part (defined in dirt.py).
+"""Compaction of one log: the pass that cleans its dirty part (defined in dirty_range.py).
 
 A pass reads the keys of the dirty part into the offset map until the map is full. Then it rewrites
 all segments below that offset, in groups that stay below segment.bytes
@@ -20,7 +20,7 @@ from barnabas.cext.log.cleaner.replacement import replace_segments
 from barnabas.cext.log.log_handle import SegmentInfo
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.config import TopicConfig
-from barnabas.storage.dirt import Dirt
+from barnabas.storage.dirty_range import DirtyRange
 from barnabas.storage.log_manager import PartitionLog
 from barnabas.wire.compression import compress, decompress
 
@@ -50,7 +50,7 @@ class Cleaned(NamedTuple):
 def compact(
     row: PartitionLog,
     config: TopicConfig,
-    dirt: Dirt,
+    dirty_range: DirtyRange,
     offsets: OffsetMap,
     system: SystemCalls,
     inflated_max: int,
@@ -65,7 +65,7 @@ def compact(
     sealed = row.handle.segments()[:-1]
     aborted = _aborted_transactions(row)
     open_body = _opener(inflated_max)
-    end = _learn(row, sealed, dirt, offsets, system, inflated_max, io_bytes, aborted, pace)
+    end = _learn(row, sealed, dirty_range, offsets, system, inflated_max, io_bytes, aborted, pace)
     retention_ms = config.integer("delete.retention.ms")
     cleaning = Cleaning(
         system,
@@ -80,7 +80,7 @@ def compact(
         aborted=aborted,
         producers=[(p.producer_id, p.epoch, p.last_offset) for p in row.handle.producers()],
     )
-    clean = [info for info in sealed if info.base_offset < dirt.first_dirty]
+    clean = [info for info in sealed if info.base_offset < dirty_range.first_dirty]
     old_horizon_ms = row.changed_ms(clean[-1]) - retention_ms if clean else 0
     before = after = 0
     below = [segment for segment in sealed if segment.base_offset < end]
@@ -96,7 +96,7 @@ def compact(
 def _learn(
     row: PartitionLog,
     sealed: Sequence[SegmentInfo],
-    dirt: Dirt,
+    dirty_range: DirtyRange,
     offsets: OffsetMap,
     system: SystemCalls,
     inflated_max: int,
@@ -105,23 +105,23 @@ def _learn(
     pace: Pace,
 ) -> int:
     """Fills the map; returns the offset up to which it has every key."""
-    ends = [info.base_offset for info in sealed[1:]] + [dirt.first_uncleanable]
+    ends = [info.base_offset for info in sealed[1:]] + [dirty_range.first_uncleanable]
     dirty = [
         info
         for info, end in zip(sealed, ends, strict=True)
-        if end > dirt.first_dirty and info.base_offset < dirt.first_uncleanable
+        if end > dirty_range.first_dirty and info.base_offset < dirty_range.first_uncleanable
     ]
     if not dirty:
-        return dirt.first_dirty
-    offsets.reset(dirt.first_uncleanable - dirt.first_dirty)
+        return dirty_range.first_dirty
+    offsets.reset(dirty_range.first_uncleanable - dirty_range.first_dirty)
     learning = Learning(
         system,
         offsets,
         decompress=_opener(inflated_max),
         inflated_max=inflated_max,
         io_bytes=io_bytes,
-        from_offset=dirt.first_dirty,
-        end_offset=dirt.first_uncleanable,
+        from_offset=dirty_range.first_dirty,
+        end_offset=dirty_range.first_uncleanable,
         aborted=[entry for entry in aborted if entry[2] >= dirty[0].base_offset],
     )
     for info in dirty:
@@ -129,7 +129,7 @@ def _learn(
         _walk(learning, pace)
         if learning.full:
             break
-    return offsets.latest_offset + 1 if learning.full else dirt.first_uncleanable
+    return offsets.latest_offset + 1 if learning.full else dirty_range.first_uncleanable
 
 
 def _clean_group(

@@ -23,7 +23,7 @@ from barnabas.cext.memory.sys import SystemCalls
 from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.storage import checkpoints as files
 from barnabas.storage.checkpoints import DamagedFile, TopicPartition
-from barnabas.storage.dirt import Dirt, dirt_of
+from barnabas.storage.dirty_range import DirtyRange, dirty_range_of
 from barnabas.storage.log_manager import LogManager, PartitionLog
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ LOOK_S = 0.1  # between two checks of the stop, while a pass waits for its rate
 class Candidate(NamedTuple):
     row: PartitionLog
     config: TopicConfig
-    dirt: Dirt
+    dirty_range: DirtyRange
 
 
 class CleanerStats(NamedTuple):
@@ -140,12 +140,12 @@ class LogCleaner:
                 continue
             config, offset = self._topic_config(row.topic), clean_to.get(name, (b"", -1))[1]
             try:
-                dirt = dirt_of(
+                dirty_range = dirty_range_of(
                     row, config, offset, self._high_watermark(*name), self._system.wall_ms()
                 )
             except (LogError, OSError):
                 continue  # closed, or cut, meanwhile
-            found[row.directory.parent].append(dirt.dirty_bytes)
+            found[row.directory.parent].append(dirty_range.dirty_bytes)
         return found
 
     # -- which log next -------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class LogCleaner:
                     due.append(found)
             if not due:
                 return None
-            due.sort(key=lambda found: (found.dirt.is_overdue, found.dirt.ratio))
+            due.sort(key=lambda found: (found.dirty_range.is_overdue, found.dirty_range.ratio))
             while due and not self._may(due[-1]):
                 due.pop()
             if not due:
@@ -197,8 +197,10 @@ class LogCleaner:
             return best
 
     def _may(self, found: Candidate) -> bool:
-        dirt = found.dirt
-        return self._allowed(found.row, dirt.dirty_bytes, dirt.ratio, dirt.is_overdue)
+        dirty_range = found.dirty_range
+        return self._allowed(
+            found.row, dirty_range.dirty_bytes, dirty_range.ratio, dirty_range.is_overdue
+        )
 
     def _compacted(self, topic: str) -> TopicConfig | None:
         config = self._topic_config(topic)
@@ -211,13 +213,17 @@ class LogCleaner:
         topic_id, offset = self._clean_to.get(name, (row.topic_id, -1))
         checkpoint = offset if topic_id == row.topic_id else -1
         high_watermark = self._high_watermark(*name)
-        dirt = dirt_of(row, config, checkpoint, high_watermark, self._system.wall_ms())
-        self.largest_ratio = max(self.largest_ratio, dirt.ratio)
-        self.largest_delay_ms = max(self.largest_delay_ms, dirt.delay_ms)
-        if dirt.dirty_bytes == 0:
+        dirty_range = dirty_range_of(
+            row, config, checkpoint, high_watermark, self._system.wall_ms()
+        )
+        self.largest_ratio = max(self.largest_ratio, dirty_range.ratio)
+        self.largest_delay_ms = max(self.largest_delay_ms, dirty_range.delay_ms)
+        if dirty_range.dirty_bytes == 0:
             return None
-        is_due = dirt.is_overdue or dirt.ratio >= _number(config["min.cleanable.dirty.ratio"])
-        return Candidate(row, config, dirt) if is_due else None
+        is_due = dirty_range.is_overdue or dirty_range.ratio >= _number(
+            config["min.cleanable.dirty.ratio"]
+        )
+        return Candidate(row, config, dirty_range) if is_due else None
 
     # -- one pass -------------------------------------------------------------------------------
 
@@ -239,7 +245,7 @@ class LogCleaner:
             done = compact(
                 row,
                 found.config,
-                found.dirt,
+                found.dirty_range,
                 offsets,
                 self._system,
                 found.config.integer("max.decompressed.message.bytes"),

@@ -127,7 +127,7 @@ def test_it_follows_leads_and_takes_the_controllers_place(mixed):
     groups.step(mixed.servers)
 
     # The Kafka broker that leads and is the controller dies; barnabas is the only one that can
-    # take the seat, because the other Kafka is stopped for that moment.
+    # become the controller, because the other Kafka is stopped for that moment.
     mixed.kafka[second].signal(signal.SIGSTOP)
     mixed.kill(first)
     soon(lambda: mixed.controller() == OURS, "barnabas does not take the controller's place")

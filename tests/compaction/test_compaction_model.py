@@ -13,7 +13,7 @@ from barnabas.cext.log.cleaner.offset_map import OffsetMap
 from barnabas.cext.record.records import Record
 from barnabas.cext.record.records import encode_batch as plain_batch
 from barnabas.storage.compaction import compact
-from barnabas.storage.dirt import dirt_of
+from barnabas.storage.dirty_range import dirty_range_of
 from barnabas.storage.log_manager import PartitionLog
 from barnabas.wire.batches import decode_batches, encode_batch
 
@@ -106,10 +106,10 @@ def row_of(disk, log):
 
 def one_pass(disk, log, checkpoint, now, *, memory_bytes=1 << 20):
     row = row_of(disk, log)
-    dirt = dirt_of(row, SETTINGS, checkpoint, log.end_offset, now)
+    dirty_range = dirty_range_of(row, SETTINGS, checkpoint, log.end_offset, now)
     offsets = OffsetMap(memory_bytes, secret=bytes(16))
-    return dirt, compact(
-        row, SETTINGS, dirt, offsets, disk.system, 1 << 24, now, lambda size_bytes: True
+    return dirty_range, compact(
+        row, SETTINGS, dirty_range, offsets, disk.system, 1 << 24, now, lambda size_bytes: True
     )
 
 
@@ -132,13 +132,13 @@ def test_each_pass_leaves_what_the_oracle_leaves(tmp_path, seed):
             small = rng.random() < 0.3
             memory = 24 * 16 if small else 1 << 20
             bases = [info.base_offset for info in log.segments()]
-            dirt, done = one_pass(disk, log, checkpoint, now, memory_bytes=memory)
+            dirty_range, done = one_pass(disk, log, checkpoint, now, memory_bytes=memory)
             below = next((base for base in bases if base >= done.first_dirty), bases[-1])
             expected = passes(
                 before,
                 spans=spans,
                 producers=last_of_producers(before),
-                dirty_from=dirt.first_dirty,
+                dirty_from=dirty_range.first_dirty,
                 end=done.first_dirty,
                 now=now,
                 retention=RETENTION_MS,
@@ -201,8 +201,10 @@ def test_readers_get_valid_batches_while_segments_are_replaced(tmp_path):
             return True
 
         row = row_of(disk, log)
-        dirt = dirt_of(row, SETTINGS, 0, log.end_offset, NOW)
-        compact(row, SETTINGS, dirt, OffsetMap(1 << 20), disk.system, 1 << 24, NOW, read_between)
+        dirty_range = dirty_range_of(row, SETTINGS, 0, log.end_offset, NOW)
+        compact(
+            row, SETTINGS, dirty_range, OffsetMap(1 << 20), disk.system, 1 << 24, NOW, read_between
+        )
         assert seen and all(before[r[0]] == r for r in seen)
 
 
@@ -222,13 +224,13 @@ def test_the_cleaner_stops_at_an_open_transaction_which_may_yet_be_aborted(tmp_p
         log.append(keyed(b"k2", b"behind it"))
         log.roll()
         log.append(keyed(b"k3", b"active"))
-        dirt, done = one_pass(disk, log, 0, NOW)
-        assert (dirt.first_uncleanable, done.first_dirty) == (2, 2)
+        dirty_range, done = one_pass(disk, log, 0, NOW)
+        assert (dirty_range.first_uncleanable, done.first_dirty) == (2, 2)
         author.end(7, commit=False)
         log.roll()
         log.append(keyed(b"k3", b"active"))
-        dirt, done = one_pass(disk, log, done.first_dirty, NOW)
-        assert dirt.first_uncleanable == done.first_dirty == log.segments()[-1].base_offset
+        dirty_range, done = one_pass(disk, log, done.first_dirty, NOW)
+        assert dirty_range.first_uncleanable == done.first_dirty == log.segments()[-1].base_offset
         records = [record for row in rows(log) if row.commit is None for record in row.records]
         assert [value for *_, key, value in records if key == b"k"] == [b"committed"]
 

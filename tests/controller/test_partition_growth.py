@@ -2,9 +2,9 @@
 
 import pytest
 
+from barnabas.controller.controller_role import SingleNodeRole
 from barnabas.controller.partition_growth import PartitionGrowth
 from barnabas.controller.placement import place
-from barnabas.controller.seat import OnlySeat
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterStateReader
 from barnabas.metadata.embedded import EmbeddedTree
@@ -36,7 +36,7 @@ def grown(folder, brokers, replicas, count):
         ]
     )
     try:
-        PartitionGrowth(tree, ClusterStateReader(tree), OnlySeat()).grow("t", count)
+        PartitionGrowth(tree, ClusterStateReader(tree), SingleNodeRole()).grow("t", count)
         found = TopicAssignment.decode(tree.get(znodes.topic_path("t"))[0]).partitions
     finally:
         tree.close()

@@ -245,10 +245,10 @@ def test_a_controller_that_was_replaced_changes_nothing(
     broker = brokers.start(connect)
     tree = broker.node.opened.tree
     client = zk(zookeeper_server)
-    stale = broker.node.serving.administration.control.seat.fence()
+    stale = broker.node.serving.administration.control.controller_role.fence()
     assert stale is not None
     client.set(f"{chroot}/controller_epoch", b"2")
-    assert broker.node.serving.administration.control.seat.fence() is None
+    assert broker.node.serving.administration.control.controller_role.fence() is None
     with pytest.raises(MultiFailed) as failed:
         tree.multi([*stale, CreateNode("/brokers/topics/t/partitions")])
     assert isinstance(failed.value.error, BadVersion) and failed.value.index == 0

@@ -31,8 +31,8 @@ class Leave(Protocol):
     def __call__(self, broker_id: int) -> list[tuple[str, int]] | None: ...
 
 
-class Departure:
-    """Moves the leadership of this node to others."""
+class ControlledShutdown:
+    """Moves the leadership of this node's partitions to other brokers before it stops."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Departure:
 
     def run(self) -> None:
         """Tries controlled.shutdown.max.retries times, with controlled.shutdown.retry.backoff.ms in
-        between; the last node of a cluster has nobody to wait for."""
+        between. The last node of a cluster has no other node to wait for."""
         if not self._config.boolean("controlled.shutdown.enable"):
             return
         self._stop_followers()

@@ -56,7 +56,7 @@ def login_secret(tree: MetadataTree) -> bytes:
     return tree.get(SECRET_PATH)[0]
 
 
-class Strangers:
+class UnknownUsers:
     """The credentials of names that have none."""
 
     def __init__(self, secret: bytes) -> None:

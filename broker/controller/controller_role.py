@@ -16,8 +16,8 @@ from barnabas.metadata.tree import CheckVersion, MetadataTree
 from barnabas.server.membership import Membership
 
 
-class Seat(ABC):
-    """The controller's seat, as one node sees it."""
+class ControllerRole(ABC):
+    """Whether this node is the active controller, and the fence of its writes."""
 
     @abstractmethod
     def fence(self) -> tuple[CheckVersion, ...] | None:
@@ -32,15 +32,15 @@ class Seat(ABC):
         return found
 
 
-class OnlySeat(Seat):
-    """The seat of a node that no other shares its tree with."""
+class SingleNodeRole(ControllerRole):
+    """The role of a single node: it is always the controller."""
 
     def fence(self) -> tuple[CheckVersion, ...]:
         return ()
 
 
-class SharedSeat(Seat):
-    """The seat that the nodes of a shared tree compete for."""
+class ClusterRole(ControllerRole):
+    """The role in a cluster, where the nodes elect one controller."""
 
     def __init__(
         self, tree: MetadataTree, reader: ClusterStateReader, membership: Membership, node_id: int

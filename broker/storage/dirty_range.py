@@ -15,7 +15,7 @@ from barnabas.config import TopicConfig
 from barnabas.storage.log_manager import PartitionLog
 
 
-class Dirt(NamedTuple):
+class DirtyRange(NamedTuple):
     """The part of a log that a pass would clean."""
 
     first_dirty: int
@@ -35,9 +35,9 @@ class Dirt(NamedTuple):
         return self.dirty_bytes / total if total else 0.0
 
 
-def dirt_of(
+def dirty_range_of(
     row: PartitionLog, config: TopicConfig, checkpoint: int, high_watermark: int, now_ms: int
-) -> Dirt:
+) -> DirtyRange:
     """Raises LogError or OSError when the log was closed, or a segment deleted, meanwhile."""
     segments = row.handle.segments()
     start = row.handle.start_offset
@@ -67,4 +67,4 @@ def dirt_of(
     delay_ms = 0
     if dirty_bytes > 0 and oldest_ms >= 0:
         delay_ms = max(now_ms - oldest_ms - config.integer("max.compaction.lag.ms"), 0)
-    return Dirt(first_dirty, limit, clean_bytes, dirty_bytes, delay_ms)
+    return DirtyRange(first_dirty, limit, clean_bytes, dirty_bytes, delay_ms)

@@ -14,7 +14,7 @@ from barnabas.metadata.cluster_state import ClusterState
 from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.security import credentials
 from barnabas.security.scram import Credential
-from barnabas.security.strangers import SECRET_PATH, Strangers, login_secret
+from barnabas.security.unknown_users import SECRET_PATH, UnknownUsers, login_secret
 
 MECHANISM = "SCRAM-SHA-256"
 NAMES = ("nobody", "somebody", "alice")
@@ -84,10 +84,10 @@ def test_names_look_like_the_users_that_there_are():
     """Iterations and lengths of salts have the same distribution as those of the users."""
     kafka, librdkafka = b"1abcdefghijklmnopqrstuvwxyz"[:25], bytes(range(64))
     state = state_of(*[(kafka, 4096)] * 6, *[(librdkafka, 10000)] * 3, (b"12345678", 16384))
-    strangers = Strangers(bytes(32))
+    unknown_users = UnknownUsers(bytes(32))
     found = Counter()
     for number in range(2000):
-        made = strangers.credential(state, MECHANISM, f"n{number}")
+        made = unknown_users.credential(state, MECHANISM, f"n{number}")
         is_text = re.fullmatch(rb"[0-9a-z]{20,26}", made.salt) is not None
         found[made.iterations, is_text or len(made.salt)] += 1
     assert set(found) == {(4096, True), (10000, 64), (16384, 8)}
@@ -98,11 +98,11 @@ def test_names_look_like_the_users_that_there_are():
 def test_a_change_of_one_user_moves_few_names():
     """A name whose iterations change when another user is added cannot be a user."""
     before = [(bytes(64), 4096)] * 50 + [(bytes(64), 8192)] * 50
-    strangers = Strangers(bytes(32))
+    unknown_users = UnknownUsers(bytes(32))
     names = [f"n{number}" for number in range(1000)]
 
     def iterations(state):
-        return [strangers.credential(state, MECHANISM, name).iterations for name in names]
+        return [unknown_users.credential(state, MECHANISM, name).iterations for name in names]
 
     first, then = iterations(state_of(*before)), iterations(state_of(*before, (bytes(64), 8192)))
     moved = sum(a != b for a, b in zip(first, then, strict=True))
@@ -111,8 +111,8 @@ def test_a_change_of_one_user_moves_few_names():
 
 def test_salts_have_the_lengths_of_kafkas_where_there_are_no_users():
     """130 random bits in base 36: 26 digits for 40 of 100, else 25 or, seldom, fewer."""
-    strangers = Strangers(bytes(32))
-    salts = [strangers.credential(ClusterState(), MECHANISM, f"n{n}").salt for n in range(1000)]
+    unknown_users = UnknownUsers(bytes(32))
+    salts = [unknown_users.credential(ClusterState(), MECHANISM, f"n{n}").salt for n in range(1000)]
     lengths = Counter(map(len, salts))
     assert 330 < lengths[26] < 480 and 480 < lengths[25] < 650
     assert len(set(salts)) == 1000
