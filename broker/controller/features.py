@@ -48,6 +48,7 @@ log = logging.getLogger("barnabas.controller")
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 ATTEMPTS_MAX = 10
+REGISTRATION_MIN = 5  # the version that Kafka writes from inter.broker.protocol.version 2.7 on
 
 
 class Feature(NamedTuple):
@@ -133,19 +134,28 @@ class Features:
 
     def _log_limits(self, brokers: Mapping[int, Broker]) -> None:
         off = [name for name, level in self._limits.items() if level == 0]
+        if not off:
+            return
         without = [
             str(broker_id)
             for broker_id, row in sorted(brokers.items())
             if any(name not in row.registration.features for name in off)
         ]
-        if off:
-            log.warning(
-                "%s: at level 0 while broker %s is registered, which does not support them. Apache"
-                " Kafka in ZooKeeper mode is such a broker; it must run with"
-                " inter.broker.protocol.version 2.8 or later.",
-                ", ".join(off),
-                ", ".join(without),
-            )
+        log.warning(
+            "%s: at level 0 while broker %s is registered, which does not support them, as Apache"
+            " Kafka in ZooKeeper mode. Kafka must run with inter.broker.protocol.version 2.8 or"
+            " later: it gives topics no topic id before, and this broker serves none without.",
+            ", ".join(off),
+            ", ".join(without),
+        )
+        for broker_id, row in sorted(brokers.items()):
+            if row.registration.version < REGISTRATION_MIN:
+                log.error(
+                    "broker %d runs with an inter.broker.protocol.version below 2.7 (its"
+                    " registration has version %d): set 2.8 or later and restart it",
+                    broker_id,
+                    row.registration.version,
+                )
 
     def _begin_epoch(self) -> None:
         """Writes /feature again, so that its version, the epoch of the levels, grows."""

@@ -228,6 +228,7 @@ class BrokerRegistration:
     rack: str | None = None
     jmx_port: int = -1
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    version: int = 5  # Kafka writes 4 with an inter.broker.protocol.version below 2.7
 
     def encode(self) -> bytes:
         """Version 5, its fields in Kafka's order. Host and port repeat the first PLAINTEXT
@@ -283,6 +284,7 @@ class BrokerRegistration:
             znode.text_or_none_of(found, "rack") if version >= 3 else None,
             znode.integer_of({"jmx_port": -1} | found, "jmx_port"),
             features,
+            version,
         )
 
 

@@ -1,5 +1,5 @@
-"""One barnabas broker beside two of Apache Kafka 3.9: it follows, leads, takes the controller's
-place and gives it back, under load.
+"""One barnabas broker beside two of Apache Kafka 3.9 (and 2.8 in the long form): it follows, leads,
+takes the controller's place and gives it back, under load.
 
 Each broker is a process of its own. At the end every acknowledged record is read, and the files of
 all replicas are compared by offset, bytes and leader epoch.
@@ -15,6 +15,9 @@ from cluster.three_brokers import BrokerProcess, soon
 from compat.support import rival
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
+from long_form import pick
+
+from barnabas.client import Cluster
 
 pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=80)]
 
@@ -96,12 +99,12 @@ class Mixed:
                 )
 
 
-@pytest.fixture
-def mixed(own_zookeeper, tmp_path):
-    reason = rival.missing(KAFKA)
+@pytest.fixture(params=pick(short=[KAFKA], long=[KAFKA, "2.8.2"]))
+def mixed(own_zookeeper, tmp_path, request):
+    reason = rival.missing(request.param)
     if reason:
         pytest.skip(reason)
-    with Mixed(tmp_path, own_zookeeper) as made:
+    with Mixed(tmp_path, own_zookeeper, request.param) as made:
         yield made
 
 
@@ -121,6 +124,9 @@ def test_it_follows_leads_and_takes_the_controllers_place(mixed):
     create(mixed, TOPIC, [[first, OURS, second], [OURS, second, first]])
     mixed.wait_for_isr([1, 2, 3], "after the creation")
     assert [row[0] for row in mixed.partitions(second).values()] == [first, OURS]
+    with Cluster(mixed.ours.address) as ours:
+        features = ours.connection_to(OURS).features
+    assert not features.keys() & {"group.version", "share.version", "transaction.version"}
     sender = Sender(mixed.servers, TOPIC, PARTITIONS)
     sender.wait_for_more()
     groups = Groups(TOPIC)

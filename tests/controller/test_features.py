@@ -124,7 +124,8 @@ def state(**features_by_broker):
     for name, level in features_by_broker.items():
         features = {} if level is None else {"group.version": (1, level)}
         broker_id = int(name[1:])
-        registration = BrokerRegistration((address,), 0, features=features)
+        version = 5 if level is not None else 4
+        registration = BrokerRegistration((address,), 0, features=features, version=version)
         brokers[broker_id] = Broker(broker_id, registration, 100 + broker_id)
     return ClusterState(brokers=brokers, is_shared=True)
 
@@ -142,6 +143,7 @@ def test_no_level_is_higher_than_every_registered_broker_supports(tree, caplog):
     features.apply(state(b1=2, b2=1, b7=None))
     assert features.finalized() == {"metadata.version": 30}
     assert "group.version: at level 0 while broker 7 is registered" in caplog.text
+    assert "broker 7 runs with an inter.broker.protocol.version below 2.7" in caplog.text
     refused = r"brokers were found to have incompatible versions"
     with pytest.raises(InvalidUpdateVersion, match=refused):
         features.update([FeatureUpdate("group.version", 1, UPGRADE)])
