@@ -15,7 +15,7 @@ from barnabas.cli.parser import CommandParser, nearest, usage_error
 
 COMMANDS = {
     "start": "run a broker in the foreground; no configuration is needed",
-    "cluster": "list the brokers of a cluster, their listeners, and the controller",
+    "cluster": "brokers, health, elections of leaders; move partitions, drain a broker",
     "topics": "list, create, describe, alter and delete topics",
     "produce": "send lines of standard input or of files as records",
     "consume": "print the records of a topic, byte for byte",

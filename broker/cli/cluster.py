@@ -1,51 +1,139 @@
-"""`barnabas cluster`: shows the brokers of a cluster, their listeners, and the controller."""
+"""`barnabas cluster`: brokers, health, elections of leaders, and moves of partitions."""
 
 import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from barnabas.cli.connecting import cluster_of, connection_options, json_option, speaks_to_broker
-from barnabas.cli.output import json_document, say, table
-from barnabas.client import ClientError, Cluster, Resource, describe_configs
-from barnabas.client.admin import BROKER
-from barnabas.errors import KafkaError
+from barnabas.cli.connecting import (
+    actions_of,
+    cluster_of,
+    json_lines_option,
+    json_option,
+    speaks_to_broker,
+)
+from barnabas.cli.output import count_of, did, fail, json_document, say, table
+from barnabas.client import ClientError, Cluster, Partition, Resource, Topic, describe_configs
+from barnabas.client.admin import BROKER, TOPIC
+from barnabas.client.reassignments import (
+    PREFERRED,
+    UNCLEAN,
+    Place,
+    alter_reassignments,
+    elect_leaders,
+    list_reassignments,
+)
+from barnabas.errors import KafkaError, LeaderNotAvailable
 
-LISTENERS = "listeners"
+LISTENERS, MIN_ISR = "listeners", "min.insync.replicas"
+POLL_S = 0.5
+TOGETHER = 50  # partitions that `drain` moves at once
+PLAN_BYTES_MAX = 64 << 20
 
 EPILOG = """\
-Clients connect to the address of a broker; its listeners are those in its settings.
+Clients connect to the address of a broker; its listeners are those in its settings. A plan is the
+JSON of kafka-reassign-partitions: either tool carries out what the other has written.
 
 examples:
-  barnabas cluster
-  barnabas cluster --json
-  barnabas configs describe broker 1              the settings of a broker, by its id
+  barnabas cluster describe
+  barnabas cluster health && echo all is well
+  barnabas cluster under-replicated --json
+  barnabas cluster elect                             preferred leaders of all partitions
+  barnabas cluster elect news --unclean              loses records; only without a leader
+  barnabas cluster reassign news --to 1,2,4 > plan.json
+  barnabas cluster reassign --execute plan.json --wait
+  barnabas cluster reassign                          those in progress
+  barnabas cluster reassign --cancel
+  barnabas cluster drain 3                           again after an end: goes on where it was
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
-    json_option(parser)
-    connection_options(parser)
+    action = actions_of(parser, EPILOG, ACTIONS)
+    describe = action("describe", "list brokers: address, rack, listeners, controller, partitions")
+    json_option(describe)
+    health = action(
+        "health",
+        "list what is wrong; exit status 1 when a partition has no leader or lacks a replica in"
+        " sync,\nor there is no controller",
+    )
+    json_option(health)
+    under = action("under-replicated", "list partitions with a replica that is not in sync")
+    json_option(under)
+    elect = action("elect", "make preferred replicas the leaders")
+    elect.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
+    elect.add_argument(
+        "--unclean",
+        action="store_true",
+        help="give partitions without a leader any live replica: acknowledged records may be lost",
+    )
+    json_lines_option(elect)
+    reassign = action("reassign", "plan and carry out moves of partitions; without options, list")
+    reassign.add_argument("topics", metavar="TOPIC", nargs="*", help="for a plan; see --to")
+    kind = reassign.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--to", metavar="ID,ID", type=broker_ids, help="print a plan with replicas on these brokers"
+    )
+    kind.add_argument("--execute", metavar="FILE", help="carry out a plan; - is standard input")
+    kind.add_argument("--cancel", action="store_true", help="cancel all moves, or those of TOPICs")
+    reassign.add_argument("--wait", action="store_true", help="wait for the end of the moves")
+    json_option(reassign)
+    drain = action("drain", "move all replicas of a broker to the others")
+    drain.add_argument("broker", metavar="BROKER", type=int)
+    drain.add_argument(
+        "--at-once",
+        metavar="COUNT",
+        type=positive,
+        default=TOGETHER,
+        help=f"partitions that move at a time (default {TOGETHER})",
+    )
+    json_lines_option(drain)
+
+
+def broker_ids(text: str) -> list[int]:
+    found = [int(part) for part in text.split(",")]
+    if len(set(found)) != len(found):
+        raise argparse.ArgumentTypeError("a broker is named twice")
+    return found
+
+
+def positive(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError("give a number above 0")
+    return int(text)
 
 
 @speaks_to_broker
 def run(arguments: argparse.Namespace) -> int:
     with cluster_of(arguments) as cluster:
-        cluster.retrying(lambda: cluster.refresh([]))
-        rows: list[dict[str, Any]] = [
-            {
-                "broker": broker.node_id,
-                "address": f"{broker.host}:{broker.port}",
-                "rack": broker.rack,
-                "listeners": _listeners(cluster, broker.node_id),
-                "isController": broker.node_id == cluster.controller_id,
-            }
-            for broker in sorted(cluster.brokers.values(), key=lambda found: found.node_id)
-        ]
+        return int(arguments.act(cluster, arguments))
+
+
+# -- brokers and their state
+
+
+def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    topics = cluster.topics()
+    partitions = [row for _place, row in _partitions(topics.values())]
+    rows: list[dict[str, Any]] = [
+        {
+            "broker": broker.node_id,
+            "address": f"{broker.host}:{broker.port}",
+            "rack": broker.rack,
+            "listeners": _listeners(cluster, broker.node_id),
+            "isController": broker.node_id == cluster.controller_id,
+            "leads": sum(row.leader == broker.node_id for row in partitions),
+            "replicas": sum(broker.node_id in row.replicas for row in partitions),
+        }
+        for broker in sorted(cluster.brokers.values(), key=lambda found: found.node_id)
+    ]
     if arguments.json:
         json_document({"clusterId": cluster.cluster_id, "brokers": rows})
         return 0
     say(f"cluster {cluster.cluster_id or '(without an id)'}")
-    columns = ("broker", "address", "rack", "listeners", "controller")
+    columns = ("broker", "address", "rack", "listeners", "controller", "leads", "replicas")
     table(columns, [list(row.values()) for row in rows], empty="no broker is alive")
     return 0
 
@@ -58,3 +146,273 @@ def _listeners(cluster: Cluster, node_id: int) -> str | None:
     except (KafkaError, ClientError):
         return None
     return next((row.value for row in found if row.name == LISTENERS), None)
+
+
+def _partitions(topics: Iterable[Topic]) -> Iterator[tuple[Place, Partition]]:
+    for topic in sorted(topics, key=lambda found: found.name):
+        for index, row in topic.partitions.items():
+            yield (topic.name, index), row
+
+
+def _health(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    topics = cluster.topics()
+    problems: list[dict[str, Any]] = []
+    if cluster.controller_id < 0:
+        problems.append({"problem": "there is no controller"})
+    minimums: dict[str, int] = {}
+    for (name, index), row in _partitions(topics.values()):
+        missing = [broker for broker in row.replicas if broker not in row.in_sync]
+        if row.leader < 0:
+            text = "no leader"
+        elif not missing:
+            continue
+        else:
+            if name not in minimums:
+                minimums[name] = _min_isr(cluster, name)
+            brokers = ", ".join(map(str, missing))
+            text = f"not in sync: {brokers}"
+            if len(row.in_sync) < minimums[name]:
+                text += f"; fewer in sync than {MIN_ISR}={minimums[name]}: acks=all is refused"
+        problems.append({"topic": name, "partition": index, "problem": text})
+    if arguments.json:
+        json_document({"isHealthy": not problems, "problems": problems})
+    elif problems:
+        rows = [[row.get("topic"), row.get("partition"), row["problem"]] for row in problems]
+        table(("topic", "partition", "problem"), rows)
+    else:
+        counted = count_of(len(cluster.brokers), "broker"), count_of(len(topics), "topic")
+        say(f"healthy: {', '.join(counted)}, all replicas in sync")
+    return 1 if problems else 0
+
+
+def _min_isr(cluster: Cluster, topic: str) -> int:
+    found = describe_configs(cluster, Resource(TOPIC, topic))
+    return next((int(row.value) for row in found if row.name == MIN_ISR), 1)
+
+
+def _under_replicated(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    rows = [
+        {
+            "topic": name,
+            "partition": index,
+            "leader": row.leader if row.leader >= 0 else None,
+            "leaderEpoch": row.leader_epoch,
+            "replicas": list(row.replicas),
+            "inSync": list(row.in_sync),
+        }
+        for (name, index), row in _partitions(cluster.topics().values())
+        if set(row.replicas) - set(row.in_sync)
+    ]
+    if arguments.json:
+        json_document(rows)
+        return 0
+    columns = ("topic", "partition", "leader", "leader epoch", "replicas", "in sync")
+    table(columns, [_cells(row) for row in rows], empty="all replicas are in sync")
+    return 0
+
+
+def _cells(row: Mapping[str, Any]) -> list[Any]:
+    return [",".join(map(str, v)) if isinstance(v, list | tuple) else v for v in row.values()]
+
+
+# -- elections
+
+
+def _elect(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    if arguments.unclean and not arguments.topics:
+        return fail("--unclean may lose acknowledged records. Name the topics.")
+    rows = list(_partitions(_named(cluster, arguments.topics)))
+    if arguments.unclean:
+        wanted = [place for place, row in rows if row.leader < 0]
+    else:
+        wanted = [place for place, row in rows if row.replicas and row.leader != row.replicas[0]]
+    kind = UNCLEAN if arguments.unclean else PREFERRED
+    outcomes = elect_leaders(cluster, kind, wanted) if wanted else {}
+    for (name, index), error in outcomes.items():
+        if error is None:
+            text = f"elected a leader of {name}-{index}"
+            did(arguments.json, text, topic=name, partition=index, elected=True)
+    if not outcomes and not arguments.json:
+        say("no partition needs an election")
+    return _refused(outcomes)
+
+
+def _named(cluster: Cluster, names: Sequence[str]) -> list[Topic]:
+    """The topics, all without names. Raises UnknownTopicOrPartition."""
+    return [cluster.topic(name) for name in names] if names else list(cluster.topics().values())
+
+
+def _refused(outcomes: Mapping[Place, KafkaError | None]) -> int:
+    """Prints a line for each error; returns the exit status."""
+    errors = [error for error in outcomes.values() if error is not None]
+    for error in errors:
+        fail(f"{str(error).rstrip('.')} ({error.name}).")
+    return 1 if errors else 0
+
+
+# -- moves
+
+
+def _reassign(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    if arguments.to is not None:
+        return _plan(cluster, arguments.topics, arguments.to)
+    if arguments.execute is not None:
+        wanted = _read_plan(arguments.execute)
+        if isinstance(wanted, str):
+            return fail(wanted)
+        for broker in sorted({broker for row in wanted.values() for broker in row}):
+            _live(cluster, broker)
+        outcomes = alter_reassignments(cluster, wanted)
+        begun = [place for place, error in outcomes.items() if error is None]
+        say(f"began {count_of(len(begun), 'move')}")
+        status = _refused(outcomes)
+        return _wait(cluster, begun, arguments) or status if arguments.wait else status
+    moves = list_reassignments(cluster)
+    if arguments.topics:
+        names = {topic.name for topic in _named(cluster, arguments.topics)}
+        moves = {place: move for place, move in moves.items() if place[0] in names}
+    if arguments.cancel:
+        cancelled: dict[Place, KafkaError | None] = (
+            alter_reassignments(cluster, dict.fromkeys(moves)) if moves else {}
+        )
+        say(f"cancelled {count_of(sum(e is None for e in cancelled.values()), 'move')}")
+        return _refused(cancelled)
+    if arguments.wait:
+        return _wait(cluster, list(moves), arguments)
+    topics = cluster.topics()
+    rows = [
+        {
+            "topic": name,
+            "partition": index,
+            "adding": list(move.adding),
+            "removing": list(move.removing),
+            "inSync": list(topics[name].partitions[index].in_sync) if name in topics else [],
+        }
+        for (name, index), move in moves.items()
+    ]
+    if arguments.json:
+        json_document(rows)
+    else:
+        columns = ("topic", "partition", "adding", "removing", "in sync")
+        table(columns, [_cells(row) for row in rows], empty="no partition is being moved")
+    return 0
+
+
+def _plan(cluster: Cluster, names: Sequence[str], brokers: Sequence[int]) -> int:
+    """Prints a plan: replicas placed as of new topics, over the racks."""
+    from barnabas.controller.placement import place
+
+    if not names:
+        return fail("name the topics to move.")
+    racks = {broker: _live(cluster, broker).rack for broker in brokers}
+    known = {broker: rack for broker, rack in racks.items() if rack is not None}
+    rows = []
+    for topic in _named(cluster, names):
+        for index, row in topic.partitions.items():
+            if len(row.replicas) > len(brokers):
+                return fail(
+                    f"topic {topic.name} has {len(row.replicas)} replicas of a partition, and --to"
+                    f" names {count_of(len(brokers), 'broker')}."
+                )
+            [replicas] = place(brokers, 1, len(row.replicas), 0, index, known)
+            rows.append({"topic": topic.name, "partition": index, "replicas": list(replicas)})
+    print(json.dumps({"version": 1, "partitions": rows}))
+    return 0
+
+
+def _live(cluster: Cluster, broker: int) -> Any:
+    """The broker of an id. Raises LeaderNotAvailable."""
+    if not cluster.brokers:
+        cluster.retrying(lambda: cluster.refresh([]))
+    found = cluster.brokers.get(broker)
+    if found is None:
+        error = LeaderNotAvailable(f"broker {broker} is not among the live brokers")
+        error.retriable = False
+        raise error
+    return found
+
+
+def _read_plan(file: str) -> dict[Place, list[int]] | str:
+    """Returns the replicas by partition, or what is wrong with the file."""
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read(PLAN_BYTES_MAX)
+        else:
+            with open(file, "rb") as opened:
+                data = opened.read(PLAN_BYTES_MAX)
+        found = {
+            (str(row["topic"]), int(row["partition"])): [int(broker) for broker in row["replicas"]]
+            for row in json.loads(data)["partitions"]
+        }
+    except OSError as error:
+        return f"cannot read {file}: {error.strerror}."
+    except (ValueError, KeyError, TypeError):
+        return (
+            f"{file} is no plan. It is JSON:"
+            ' {"version":1,"partitions":[{"topic":"news","partition":0,"replicas":[1,2]}]}.'
+        )
+    return found or f"{file} has no partitions."
+
+
+def _wait(cluster: Cluster, places: Sequence[Place], arguments: argparse.Namespace) -> int:
+    """Waits until none of the partitions is being moved."""
+    left = set(places)
+    while left:
+        now = left & list_reassignments(cluster).keys()
+        for name, index in sorted(left - now):
+            did(arguments.json, f"moved {name}-{index}", topic=name, partition=index, moved=True)
+        left = now
+        if left:
+            time.sleep(POLL_S)
+    return 0
+
+
+def _drain(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    """Moves some partitions at a time. What is to do is read from the cluster each time, so that
+    a drain that was ended goes on."""
+    from barnabas.client.evacuation import NoOtherBroker, evacuated
+
+    leaving, moved = arguments.broker, 0
+    while True:
+        replicas = {p: row.replicas for p, row in _partitions(cluster.topics().values())}
+        moves = list_reassignments(cluster)
+        replicas |= {place: move.target for place, move in moves.items() if place in replicas}
+        racks = {row.node_id: row.rack for row in cluster.brokers.values()}
+        going = [place for place, move in moves.items() if leaving in move.removing]
+        if leaving not in racks and not any(leaving in row for row in replicas.values()):
+            _live(cluster, leaving)
+        try:
+            wanted = evacuated(replicas, leaving, racks)
+        except NoOtherBroker as error:
+            return fail(f"{error}. Start another broker, or lower the number of replicas.")
+        part = dict(list(wanted.items())[: max(arguments.at_once - len(going), 0)])
+        if part:
+            status = _refused(alter_reassignments(cluster, part))
+            if status:
+                return status
+        elif not going:
+            break
+        places = [*going, *part]
+        _wait(cluster, places, arguments)
+        moved += len(places)
+        left = len(wanted) - len(part)
+        did(
+            arguments.json,
+            f"{moved} of {moved + left} partitions moved away from broker {leaving}",
+            broker=leaving,
+            moved=moved,
+            left=left,
+        )
+    text = f"broker {leaving} has no replicas"
+    did(arguments.json, text, broker=leaving, moved=moved, left=0, drained=True)
+    return 0
+
+
+ACTIONS = {
+    "describe": _describe,
+    "health": _health,
+    "under-replicated": _under_replicated,
+    "elect": _elect,
+    "reassign": _reassign,
+    "drain": _drain,
+}

@@ -144,19 +144,21 @@ def test_an_internal_topic_is_deleted_only_with_a_word(our_address: str):
 
 def test_the_cluster_lists_its_brokers(barnabas: Run, address: str):
     """F30: no command listed brokers, their listeners and the controller."""
-    found = json.loads(barnabas("cluster", "--json").text)
+    found = json.loads(barnabas("cluster", "describe", "--json").text)
     assert len(found["clusterId"]) == 22
     [broker] = found["brokers"]
     assert broker["address"] == address and broker["isController"] is True
     assert "PLAINTEXT://" in broker["listeners"]
-    shown = barnabas("cluster")
+    shown = barnabas("cluster", "describe")
     assert found["clusterId"] in shown.err
     assert shown.text.splitlines()[1].split()[:2] == [str(broker["broker"]), address]
 
 
 def test_the_first_node_has_id_1(our_address: str):
     """F30: a broker without settings was 1001, and the examples of --help said broker 0."""
-    [broker] = json.loads(run_command("cluster", "--json", "-b", our_address).text)["brokers"]
+    [broker] = json.loads(run_command("cluster", "describe", "--json", "-b", our_address).text)[
+        "brokers"
+    ]
     assert broker["broker"] == 1
     assert "broker 1 --all" in run_command("configs", "describe", "--help").text
     got = run_command("configs", "describe", "broker", "1", "-b", our_address)

@@ -23,7 +23,12 @@ pytestmark = pytest.mark.skipif(not is_built_in(), reason="this build has no TLS
 
 # What is given to the command beside the broker; where status 1 is right, what the broker said.
 RUNS = {
-    "cluster": ("", ""),
+    "cluster describe": ("", ""),
+    "cluster health": ("", ""),
+    "cluster under-replicated": ("", ""),
+    "cluster elect": ("", ""),
+    "cluster reassign": ("", ""),
+    "cluster drain": ("1", "no live broker"),
     "topics list": ("", ""),
     "topics create": ("created", ""),
     "topics describe": ("news", ""),
