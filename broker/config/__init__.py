@@ -3,7 +3,7 @@
 Read settings.py (the table), values.py (one value), properties.py, environment.py and providers.py
 (the sources of values), listeners.py and protection.py (checks that refuse a start),
 broker_config.py (the static configuration), layers.py (which value is in force), dynamic_config.py,
-topic_config.py, group_config.py and client_metrics.py.
+topic_config.py, group_config.py and client_metrics.py; jaas.py reads JAAS lines.
 """
 
 from barnabas.config.broker_config import BrokerConfig

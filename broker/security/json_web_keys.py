@@ -7,7 +7,7 @@ on with the keys that there are. A set that cannot be read leaves the former key
 after a pause that grows from retry.backoff.ms. Kafka: RefreshingHttpsJwks, which reads on a thread
 of its own and refuses the first token with a new key.
 
-Limits: 1 MiB, 100 keys, 10 seconds. An HTTPS address may not redirect.
+Limits: 1 MiB, 100 keys, and those of tls/https.py.
 """
 
 from __future__ import annotations
@@ -16,19 +16,16 @@ import json
 import logging
 import ssl
 import threading
-import time
-import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from barnabas.config import ConfigError
+from barnabas.tls.https import file_of, read_file, read_https
 
 log = logging.getLogger("barnabas.security")
 
 SET_BYTES_MAX = 1 << 20
 KEYS_MAX = 100
-READ_S_MAX = 10
 RSA_BITS_MIN = 2048  # RFC 7518, section 3.3
 CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 OF_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -148,37 +145,7 @@ def _key_of(row: Mapping[str, Any]) -> Key | None:
 
 def reader_of(url: str, trusted: ssl.SSLContext) -> Callable[[], bytes]:
     """Reads an https: or file: address. Raises ConfigError for another."""
-    parts = urlsplit(url)
-    if parts.scheme == "https" and parts.hostname:
-        return lambda: _over_https(url, trusted)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path:
-        return lambda: _of_file(unquote(parts.path))
-    raise ConfigError(f"{url} is no https: or file: address. Over http: others could give keys.")
-
-
-def _of_file(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return _limited(file.read(SET_BYTES_MAX + 1))
-
-
-def _over_https(url: str, trusted: ssl.SSLContext) -> bytes:
-    handler = urllib.request.HTTPSHandler(context=trusted)
-    opener = urllib.request.build_opener(_NoRedirect, handler)
-    deadline, data = time.monotonic() + READ_S_MAX, b""
-    with opener.open(url, timeout=READ_S_MAX) as response:
-        while some := response.read1(65536):
-            data = _limited(data + some)
-            if time.monotonic() > deadline:
-                raise OSError(f"it takes longer than {READ_S_MAX} s")
-    return data
-
-
-def _limited(data: bytes) -> bytes:
-    if len(data) > SET_BYTES_MAX:
-        raise ValueError(f"it has more than {SET_BYTES_MAX} bytes")
-    return data
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_request: Any) -> None:
-        """None makes it an HTTPError, which is an OSError."""
+    path = file_of(url)
+    if path is None:
+        return lambda: read_https(url, trusted, SET_BYTES_MAX)
+    return lambda: read_file(path, SET_BYTES_MAX)

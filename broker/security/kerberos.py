@@ -19,10 +19,10 @@ from __future__ import annotations
 from typing import Any
 
 from barnabas.config import ConfigError
+from barnabas.config.jaas import LoginModule
 from barnabas.config.logins import LoginSettings
 from barnabas.config.providers import check_private
 from barnabas.security.failures import InvalidCredentials, LoginFailed
-from barnabas.security.jaas import LoginModule
 from barnabas.security.kerberos_names import NoShortName, ShortNames
 from barnabas.security.mechanism import Answer
 from barnabas.security.principal import USER_CHARS_MAX

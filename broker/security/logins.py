@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from barnabas.cext.memory.sys import SystemCalls
-from barnabas.config import ConfigError
+from barnabas.config import ConfigError, jaas
+from barnabas.config.jaas import LoginModule
 from barnabas.config.listeners import Listener
 from barnabas.config.logins import (
     HANDLER,
@@ -25,10 +26,9 @@ from barnabas.config.logins import (
     mechanisms_of,
 )
 from barnabas.metadata.cluster_state import ClusterState
-from barnabas.security import jaas, kerberos, oauthbearer, plain, scram
+from barnabas.security import kerberos, oauthbearer, plain, scram
 from barnabas.security.delegation_tokens import DelegationTokens
 from barnabas.security.failures import InvalidCredentials, LoginFailed
-from barnabas.security.jaas import LoginModule
 from barnabas.security.kerberos import Kerberos
 from barnabas.security.login_counts import LoginCounts
 from barnabas.security.mechanism import Answer, Mechanism

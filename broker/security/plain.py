@@ -12,8 +12,8 @@ import hmac
 import os
 from collections.abc import Mapping
 
+from barnabas.config.jaas import LoginModule
 from barnabas.security.failures import LoginFailed
-from barnabas.security.jaas import LoginModule
 from barnabas.security.mechanism import Answer
 from barnabas.security.principal import USER_CHARS_MAX
 

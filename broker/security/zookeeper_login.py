@@ -17,8 +17,8 @@ import re
 from collections.abc import Mapping
 
 from barnabas.config import ConfigError
+from barnabas.config.jaas import sections_of_process
 from barnabas.config.zookeeper import ZooKeeperLogin, ZooKeeperSettings
-from barnabas.security.jaas import sections_of_process
 
 MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 SECTION = "Client"

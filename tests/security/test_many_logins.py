@@ -9,8 +9,8 @@ import time
 from long_form import pick
 from security.login_broker import PASSWORD, scram_login
 
+from barnabas.config.jaas import LoginModule
 from barnabas.security.failures import LoginFailed
-from barnabas.security.jaas import LoginModule
 from barnabas.security.plain import PlainUsers
 
 EACH = 25  # of each kind

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from barnabas.config import ConfigError
-from barnabas.security.jaas import parse_file, parse_line
+from barnabas.config.jaas import parse_file, parse_line
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
