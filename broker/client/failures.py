@@ -24,7 +24,8 @@ class BadSetting(ClientError):
 
 
 class AuthenticationFailed(ClientError):
-    """The broker did not prove that it knows the password."""
+    """A login failed on this side: there is no token or ticket to log in with, or the broker did
+    not prove who it is."""
 
 
 class ConnectionLost(ClientError):

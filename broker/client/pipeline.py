@@ -2,6 +2,8 @@
 
 Nothing here waits: `send` keeps the bytes that the socket does not take, `pump` sends and receives
 as far as the socket allows, and the owner waits for many pipelines at once (delivery.py, load.py).
+Before a login ends no more requests go out until all are answered; then the next one is preceded by
+a login, which waits for the broker as connecting does.
 Limits: in_flight_max requests, and answers of answer_bytes_max.
 """
 
@@ -14,7 +16,13 @@ from typing import Generic, TypeVar
 
 from barnabas.cext.codec.wire import MalformedMessage
 from barnabas.client.connection import Connection
-from barnabas.client.failures import AnswerTooLarge, ConnectionLost, ProtocolViolation
+from barnabas.client.failures import (
+    AnswerTooLarge,
+    AuthenticationFailed,
+    ConnectionLost,
+    ProtocolViolation,
+)
+from barnabas.errors import KafkaError
 from barnabas.wire import Struct, response
 from barnabas.wire.headers import decode_response_header, encode_request
 
@@ -33,7 +41,8 @@ class Sent(Generic[Note]):
 
 
 class Pipeline(Generic[Note]):
-    """Takes over a connection. Raises ConnectionLost, ProtocolViolation, AnswerTooLarge."""
+    """Takes over a connection. Raises ConnectionLost, ProtocolViolation, AnswerTooLarge, and
+    AuthenticationFailed when a login that ended cannot be made anew."""
 
     def __init__(self, connection: Connection, in_flight_max: int = 1) -> None:
         self.connection, self.in_flight_max = connection, in_flight_max
@@ -53,7 +62,8 @@ class Pipeline(Generic[Note]):
     @property
     def is_free(self) -> bool:
         """Whether one more request may go out."""
-        return not self._unsent and len(self.sent) < self.in_flight_max
+        count_max = 1 if self.connection.is_login_due else self.in_flight_max
+        return not self._unsent and len(self.sent) < count_max
 
     @property
     def wants_out(self) -> bool:
@@ -64,7 +74,9 @@ class Pipeline(Generic[Note]):
         is_answered: bool = True,
     ) -> None:  # fmt: skip
         """Sends a request. Allowed only while `is_free`."""
-        assert self.is_free
+        assert not self._unsent and len(self.sent) < self.in_flight_max
+        if self.connection.is_login_due and not self.sent:
+            self._log_in()
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         sent = Sent(key, version, self._correlation_id, counted_from_ns, note)
         client = self.connection.client_id
@@ -72,6 +84,15 @@ class Pipeline(Generic[Note]):
         if is_answered:
             self.sent.append(sent)
         self._flush()
+
+    def _log_in(self) -> None:
+        """Raises ClientError."""
+        self.connection.take_back()
+        try:
+            self.connection.log_in()
+        except KafkaError as error:  # the owner must not take it for an answer to its request
+            raise AuthenticationFailed(str(error)) from error
+        self._socket = self.connection.hand_over()
 
     def _flush(self) -> None:
         try:

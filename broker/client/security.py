@@ -1,10 +1,10 @@
-"""Protection of a connection: TLS by the standard library's ssl, SASL PLAIN and SCRAM.
+"""Protection of a connection: TLS by the standard library's ssl, and a login (SASL).
 
     Security(tls=Tls(trusted="/etc/kafka/ca.pem"), sasl=Sasl("SCRAM-SHA-512", "alice", "secret"))
 
 Certificates and keys are PEM, as files or as text. SCRAM is RFC 5802 (SHA-256 and SHA-512, RFC
 7677): the password does not leave the client, and the broker proves that it knows the password too.
-PLAIN sends the password in clear text.
+PLAIN sends the password in clear text. Other logins: oauth.py, kerberos.py.
 """
 
 import base64
@@ -18,12 +18,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from barnabas.client.failures import AuthenticationFailed, CannotConnect, NoTls
 
 PEM = "-----BEGIN"
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS = ("PLAIN", *HASHES)
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000  # a broker may not make us compute for hours
 NO_BINDING = b"n,,"
 
@@ -41,14 +41,15 @@ class Tls:
     def wrapped(self, plain: socket.socket, host: str) -> ssl.SSLSocket:
         """Raises CannotConnect, NoTls."""
         try:
-            return self._context().wrap_socket(plain, server_hostname=host)
+            return self.context().wrap_socket(plain, server_hostname=host)
         except (NoTls, OSError, ValueError) as error:  # SSLError is an OSError
             plain.close()
             is_lasting = isinstance(error, (NoTls, ssl.SSLCertVerificationError))
             kind = NoTls if is_lasting else CannotConnect
             raise kind(f"no TLS with {host}: {error}") from error
 
-    def _context(self) -> ssl.SSLContext:
+    def context(self) -> ssl.SSLContext:
+        """Raises NoTls."""
         try:
             if _is_pem(self.trusted):
                 context = ssl.create_default_context(cadata=self.trusted)
@@ -93,16 +94,38 @@ def _as_file(pem: str | None) -> Iterator[str | None]:
         os.unlink(path)
 
 
+class Login(Protocol):
+    """A login by one mechanism, in plain values: it can be pickled."""
+
+    @property
+    def mechanism(self) -> str:
+        """Its name in SaslHandshake."""
+
+    @property
+    def who(self) -> str:
+        """Of error messages; nothing of it is secret."""
+
+    def authenticate(self, exchange: Callable[[bytes], bytes], host: str) -> None:
+        """`exchange` sends a token to the broker, which is connected to as `host`, and gives the
+        broker's. Raises AuthenticationFailed, and what the exchange raises."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sasl:
-    """mechanism: one of MECHANISMS."""
+    """A login by a password: PLAIN, or a mechanism of HASHES. `by_token`: the user is the id of a
+    delegation token, and the password its HMAC (KIP-48); SCRAM alone takes them."""
 
     mechanism: str
     user: str
     password: str = field(repr=False)
+    by_token: bool = False
 
-    def authenticate(self, exchange: Callable[[bytes], bytes]) -> None:
-        """exchange: sends a token and gives the broker's. Raises AuthenticationFailed."""
+    @property
+    def who(self) -> str:
+        return f"{'delegation token' if self.by_token else 'user'} {self.user}"
+
+    def authenticate(self, exchange: Callable[[bytes], bytes], _host: str) -> None:
+        """Raises AuthenticationFailed."""
         if self.mechanism == "PLAIN":
             exchange(b"\0" + self.user.encode() + b"\0" + self.password.encode())
         else:
@@ -111,7 +134,7 @@ class Sasl:
     def _scram(self, kind: str, exchange: Callable[[bytes], bytes]) -> None:
         nonce = secrets.token_urlsafe(24)
         name = self.user.replace("=", "=3D").replace(",", "=2C")
-        first = f"n={name},r={nonce}".encode()
+        first = f"n={name},r={nonce}{',tokenauth=true' if self.by_token else ''}".encode()
         answer = exchange(NO_BINDING + first)
         fields = _fields(answer)
         try:
@@ -147,7 +170,7 @@ class Security:
     """Security of a connection, in plain values: it can be pickled for another process."""
 
     tls: Tls | None = None
-    sasl: Sasl | None = None
+    sasl: Login | None = None
 
 
 def protocol_of(security: Security | None) -> str:

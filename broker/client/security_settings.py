@@ -10,28 +10,47 @@
 | ssl.truststore.password, ssl.keystore.password | of a store that is not PEM |
 | ssl.key.password | of the key |
 | ssl.endpoint.identification.algorithm | https; empty: any name of a broker will do |
-| sasl.mechanism | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 |
-| sasl.jaas.config | a login module with username="..." password="..." |
+| sasl.mechanism | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI |
+| sasl.jaas.config | a login module; not set: section KafkaClient of the file of KAFKA_OPTS |
+| of PLAIN, SCRAM | username="..." password="..." |
+| of SCRAM | tokenauth=true: the user is a delegation token, the password its HMAC |
+| of OAUTHBEARER | clientId, clientSecret, scope, extension_NAME, ssl.* of its endpoint |
+| of GSSAPI | useKeyTab=true keyTab principal, or useTicketCache=true ticketCache principal |
+| sasl.oauthbearer.token.endpoint.url | https: an identity provider's; file: a file with a token |
+| sasl.oauthbearer.client.credentials.client.id, .client.secret | as clientId, clientSecret |
+| sasl.oauthbearer.scope, sasl.oauthbearer.header.urlencode | as Kafka's |
+| sasl.kerberos.service.name | first part of the brokers' principals; or serviceName of GSSAPI |
 
 Options of Spark's formats have the prefix `kafka.`, files of settings have none. Stores of PKCS12
 and JKS are read as the broker reads its own, when the settings are read, and are PEM from there on.
-Other mechanisms (GSSAPI, OAUTHBEARER) are refused. No error holds a value that may be secret.
+Classes of others (sasl.login.callback.handler.class) are refused. No error holds a value that may
+be secret.
 """
 
-import re
+import os
 import ssl
 from base64 import encodebytes
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from barnabas.client.failures import BadSetting
-from barnabas.client.security import MECHANISMS, Sasl, Security, Tls
+from barnabas.client.security import HASHES, Login, Sasl, Security, Tls
 
 Found = TypeVar("Found")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 STORES = ("PEM", "PKCS12", "JKS")
 FAMILIES = ("security.", "ssl.", "sasl.")  # how the names of all of them begin
-JAAS_PAIR = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
+MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER", "GSSAPI")
+JAAS, SECTION = "sasl.jaas.config", "KafkaClient"
+OAUTH = "sasl.oauthbearer."
+EXTENSION = "extension_"
+# Settings that name classes, and Kafka's own whose work is done here.
+CLASSES = {
+    "sasl.login.callback.handler.class": ("OAuthBearerLoginCallbackHandler",),
+    OAUTH + "jwt.retriever.class": (
+        "DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever",
+    ),
+}  # fmt: skip
 
 
 def parse_security(given: Mapping[str, str], prefix: str = "") -> Security | None:
@@ -114,16 +133,88 @@ class _Settings:
         except ConfigError as error:
             raise BadSetting(str(error)) from None
 
-    def _sasl(self) -> Sasl:
+    def _sasl(self) -> Login:
         mechanism = (self.text("sasl.mechanism") or "GSSAPI").upper()
         if mechanism not in MECHANISMS:
             raise self._bad(
                 f"sasl.mechanism is one of {', '.join(MECHANISMS)} here, not {mechanism}"
             )
-        pairs = {
-            name: re.sub(r"\\(.)", r"\1", double or single) or bare
-            for name, double, single, bare in JAAS_PAIR.findall(self.text("sasl.jaas.config") or "")
-        }
-        if "username" not in pairs or "password" not in pairs:
-            raise self._bad('sasl.jaas.config needs username="..." and password="..."')
-        return Sasl(mechanism, pairs["username"], pairs["password"])
+        options = self._jaas_options()
+        if mechanism == "OAUTHBEARER":
+            return self._oauth(options)
+        if mechanism == "GSSAPI":
+            return self._kerberos(options)
+        if "username" not in options or "password" not in options:
+            raise self._bad(f'{JAAS} needs username="..." and password="..."')
+        by_token = options.get("tokenauth", "").lower() == "true" and mechanism in HASHES
+        return Sasl(mechanism, options["username"], options["password"], by_token)
+
+    def _jaas_options(self) -> Mapping[str, str]:
+        """Of the one login module."""
+        from barnabas.config import ConfigError, jaas
+
+        line = self.text(JAAS)
+        try:
+            if line is not None:
+                modules = jaas.parse_line(line)
+            else:
+                modules = jaas.sections_of_process(os.environ)[1].get(SECTION, [])
+        except ConfigError as error:
+            raise self._bad(f"{JAAS}: {error.problems[0].rstrip('.')}") from None
+        if len(modules) != 1:
+            missing = "is not set, and no JAAS file (KAFKA_OPTS) has a section KafkaClient"
+            raise self._bad(f"{JAAS} {'names several login modules' if modules else missing}")
+        return modules[0].options
+
+    def _oauth(self, options: Mapping[str, str]) -> Login:
+        from barnabas.client.oauth import OAuthBearer
+        from barnabas.config import ConfigError
+        from barnabas.tls.https import file_of
+
+        for name, known in CLASSES.items():
+            found = self.text(name) or known[0]
+            if found.rpartition(".")[2] not in known:
+                raise self._bad(f"{name} is {' or '.join(known)} here, not {found}")
+        where = OAUTH + "token.endpoint.url"
+        url = self.text(where)
+        if not url:
+            raise self._bad(f"{where} is needed: https: of a token endpoint, or file: of a token")
+        try:
+            is_file = file_of(url) is not None
+        except ConfigError as error:
+            raise self._bad(f"{where}: {error.problems[0].rstrip('.')}") from None
+        credentials = OAUTH + "client.credentials.client."
+        client_id = self.text(credentials + "id") or options.get("clientId")
+        secret = self.text(credentials + "secret") or options.get("clientSecret")
+        if not is_file and not (client_id and secret):
+            raise self._bad(f'{JAAS} needs clientId="..." and clientSecret="..." for {url}')
+        return OAuthBearer(
+            url,
+            client_id or "",
+            secret or "",
+            self.text(OAUTH + "scope") or options.get("scope"),
+            tuple(
+                (name.removeprefix(EXTENSION), value)
+                for name, value in options.items()
+                if name.startswith(EXTENSION)
+            ),
+            _Settings(options, "")._tls(),
+            (self.text(OAUTH + "header.urlencode") or "").lower() == "true",
+        )
+
+    def _kerberos(self, options: Mapping[str, str]) -> Login:
+        from barnabas.client.kerberos import Kerberos, gssapi_package
+
+        gssapi_package()
+        service = self.text("sasl.kerberos.service.name") or options.get("serviceName")
+        if not service:
+            raise self._bad("sasl.kerberos.service.name is needed: of the brokers, often kafka")
+        principal, keytab = options.get("principal"), options.get("keyTab")
+        if options.get("useKeyTab", "").lower() == "true":
+            if principal and keytab:
+                return Kerberos(service, principal, keytab)
+        elif options.get("useTicketCache", "").lower() == "true":
+            return Kerberos(service, principal, cache=options.get("ticketCache"))
+        raise self._bad(
+            f'{JAAS} needs useKeyTab=true keyTab="FILE" principal="NAME", or useTicketCache=true'
+        )

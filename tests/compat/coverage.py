@@ -121,6 +121,7 @@ MIRROR = (
 OLD = "tests/security/test_old_clients.py::test_the_old_clients_write_and_read"
 SPARK = "tests/spark/test_protected_broker.py::test_spark_writes_and_reads_over_tls_with_a_login"
 KERBEROS = "tests/security/test_kerberos.py::"
+OURS = "tests/client/test_logins.py::"
 MECHANISMS = ("client certificates", "PLAIN", "SCRAM", "OAUTHBEARER", "GSSAPI")
 
 
@@ -151,7 +152,8 @@ def protected() -> dict[str, dict[str, str]]:
         "aiokafka": family(oauth),
         "kafkajs": family(oauth),
         "@platformatic/kafka": family(oauth),
-        "our commands and Python client": family() | {"SCRAM": COMMANDS},
+        "our commands and Python client": family(oauth)
+        | {"SCRAM": COMMANDS, kerberos: f"{OURS}test_a_key_of_a_keytab_logs_in"},
         "`barnabas mirror`": {"SCRAM": MIRROR},
         "the old producer and consumers": {"SCRAM": OLD},
         "Spark's readers and writers": {"SCRAM": SPARK},

@@ -10,7 +10,9 @@ import pytest
 from compat.support import KAFKA, QUICK_HEAP, rival
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+REAUTHENTICATION_MS = "3000"  # of SCRAM-SHA-512; Kafka lets a client log in once in a second
 USERS = {  # by mechanism
     "PLAIN": ("alice", "in wonderland"),
     "SCRAM-SHA-256": ("bob", "the-builder-256"),
@@ -88,7 +90,12 @@ def secure_kafka(folder, version=KAFKA):
         "listener.name.mutual.ssl.client.auth": "required",
         "listener.name.mutual.ssl.truststore.type": "PEM",
         "listener.name.mutual.ssl.truststore.location": str(known),
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        # Kafka's own handler, which takes unsigned tokens.
+        "listener.name.secure.oauthbearer.sasl.jaas.config": (
+            f'{OAUTH} required unsecuredLoginStringClaim_sub="broker";'
+        ),
+        "listener.name.secure.scram-sha-512.connections.max.reauth.ms": REAUTHENTICATION_MS,
         "listener.name.secure.plain.sasl.jaas.config": (
             f'{PLAIN} required user_alice="{USERS["PLAIN"][1]}";'
         ),

@@ -101,11 +101,13 @@ def oauth_settings(folder, **changed):
 
 
 class KeyServer:
-    """Serves a set over HTTPS; `answer` may be changed, `asked` counts."""
+    """Serves a set over HTTPS; `answer` may be changed, `asked` counts. To a POST it gives the same
+    answer and keeps what was sent: (headers, form)."""
 
     def __init__(self):
         self.answer = (200, {}, key_set())
         self.asked = 0
+        self.posted = []
         self.authority = Authority()
 
     @contextmanager
@@ -122,6 +124,11 @@ class KeyServer:
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+
+            def do_POST(self):
+                form = self.rfile.read(int(self.headers["Content-Length"]))
+                owner.posted.append((dict(self.headers), form.decode()))
+                self.do_GET()
 
             def log_message(self, *_):
                 pass

@@ -11,6 +11,7 @@ from compat.matrix import client_class
 from compat.support import Sent
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+from security.json_tokens import MODULE as OAUTH_MODULE
 from security.json_tokens import signed
 from security.login_broker import PASSWORD, PLAIN_MODULE, SCRAM_MODULE
 from tls.authority import Authority, Issued
@@ -140,7 +141,17 @@ def java(how: Protection, folder: Path) -> dict[str, Any]:
     if how.own:
         made |= {"ssl.keystore.type": "PKCS12", "ssl.keystore.password": "sesame"}
         made["ssl.keystore.location"] = str(pkcs12_store(how.own, folder))
-    if how.mechanism:
+    if how.is_token:
+        file = folder / f"token-{time.monotonic_ns()}"
+        file.write_text(how.token())
+        handler = f"{OAUTH_MODULE.rpartition('.')[0]}.OAuthBearerLoginCallbackHandler"
+        made |= {
+            "sasl.mechanism": how.mechanism,
+            "sasl.jaas.config": f"{OAUTH_MODULE} required;",
+            "sasl.login.callback.handler.class": handler,
+            "sasl.oauthbearer.token.endpoint.url": file.as_uri(),
+        }
+    elif how.mechanism:
         module = PLAIN_MODULE if how.mechanism == "PLAIN" else SCRAM_MODULE
         login = f'{module} required username="{how.user}" password="{how.password}";'
         made |= {"sasl.mechanism": how.mechanism, "sasl.jaas.config": login}
@@ -202,7 +213,7 @@ FAMILIES: dict[str, tuple[Callable[[Protection, Path], dict[str, Any]], tuple[st
     "java_27": (java, USERS),
     "java_43": (java, USERS),
     "java_44": (java, USERS),
-    "ours": (java, USERS),
+    "ours": (java, (*USERS, "oauth")),
 }
 
 

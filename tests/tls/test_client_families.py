@@ -52,7 +52,7 @@ SHORT = [
     ("confluent_kafka", "oauth"), ("kcat", "plain"), ("kafka_python", "oauth"),
     ("aiokafka", "scram-512"), ("kafkajs", "scram-256"), ("platformatic", "mtls"),
     ("kafkajs", "oauth"), ("java_27", "mtls"), ("java_44", "scram-512"), ("ours", "scram-256"),
-    ("ours", "mtls"),
+    ("ours", "mtls"), ("ours", "oauth"),
 ]  # fmt: skip
 ALL_REFUSED = [(n, why) for n in FAMILIES for why, how in REFUSALS.items() if has(n, how)]
 SHORT_REFUSED = [

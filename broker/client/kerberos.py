@@ -1,0 +1,77 @@
+"""SASL GSSAPI of a client (RFC 4752): a ticket of Kerberos, by the package gssapi.
+
+    client    a token of Kerberos, until both sides know each other; then an empty message
+    broker    4 bytes, wrapped: which security layers it offers
+    client    4 bytes, wrapped: it takes none, as TLS protects the connection
+
+The ticket comes from a cache, or is got with the key of a keytab: libkrb5 gets it, and gets it anew
+when it has ended. Kafka: SaslClientAuthenticator with Java's GssKrb5Client and Krb5LoginModule.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from barnabas.client.failures import AuthenticationFailed, BadSetting
+
+NO_LAYER = b"\1\0\0\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Kerberos:
+    """`service`: the first part of the brokers' principals; the second is the host that is
+    connected to. Without a keytab a cache is used: `cache`, or the one of KRB5CCNAME."""
+
+    mechanism: ClassVar[str] = "GSSAPI"
+    service: str
+    principal: str | None = None
+    keytab: str | None = None
+    cache: str | None = None
+
+    @property
+    def who(self) -> str:
+        return f"principal {self.principal}" if self.principal else "the principal of the tickets"
+
+    def authenticate(self, exchange: Callable[[bytes], bytes], host: str) -> None:
+        """Raises AuthenticationFailed, BadSetting."""
+        gssapi = gssapi_package()
+        try:
+            context = self._context(gssapi, host)
+            answer = exchange(context.step())
+            while not context.complete:
+                answer = exchange(context.step(answer) or b"")
+            offered = context.unwrap(answer).message
+            if len(offered) != 4 or not offered[0] & NO_LAYER[0]:
+                raise AuthenticationFailed(f"{self.service}/{host} demands a security layer")
+            exchange(context.wrap(NO_LAYER, False).message)
+        except gssapi.exceptions.GSSError as error:
+            raise AuthenticationFailed(f"{self.who} at {self.service}/{host}: {error}") from None
+
+    def _context(self, gssapi: Any, host: str) -> Any:
+        kinds, kerberos = gssapi.NameType, gssapi.MechType.kerberos
+        store: dict[str, str] = {}
+        if self.keytab:
+            # Tickets are in the memory of this process; all logins with this key share them.
+            tickets = f"MEMORY:barnabas {self.principal} {self.keytab}"
+            store = {"client_keytab": f"FILE:{self.keytab}", "ccache": tickets}
+        elif self.cache:
+            store = {"ccache": self.cache if ":" in self.cache else f"FILE:{self.cache}"}
+        own = gssapi.Credentials(
+            name=gssapi.Name(self.principal, kinds.kerberos_principal) if self.principal else None,
+            usage="initiate",
+            mechs=[kerberos],
+            store=store or None,
+        )
+        target = gssapi.Name(f"{self.service}@{host}", kinds.hostbased_service)
+        return gssapi.SecurityContext(name=target, creds=own, usage="initiate", mech=kerberos)
+
+
+def gssapi_package() -> Any:
+    """Raises BadSetting."""
+    try:
+        import gssapi
+    except (ImportError, OSError):  # OSError: without the libraries of Kerberos
+        raise BadSetting(
+            "GSSAPI needs the package gssapi, and libkrb5: pip install 'barnabas[kerberos]'"
+        ) from None
+    return gssapi
