@@ -83,6 +83,13 @@ def test_every_address_needs_an_advertised_one():
     assert [str(x) for x in made.advertised_listeners] == ["PLAINTEXT://kafka.example:19092"]
 
 
+def test_an_address_that_is_opened_to_others_is_warned_of():
+    settings = {"listeners": "PLAINTEXT://10.1.2.3:9092", "allow_unauthenticated_remote": "true"}
+    [line] = [text for text in config(**settings).warnings if "10.1.2.3" in text]
+    assert "read, write and delete all data" in line
+    assert not any("delete all data" in text for text in config().warnings)
+
+
 def test_a_secured_entry_of_the_map_that_no_listener_uses_is_fine():
     assert bound(listener_security_protocol_map="PLAINTEXT:PLAINTEXT,X:SASL_SSL")
 

@@ -1,5 +1,6 @@
 """A plugin is found by name, imported, checked and reloaded; and the errors when that fails."""
 
+import logging
 import sys
 
 import pytest
@@ -63,6 +64,17 @@ def test_an_installed_plugin_is_made_with_its_options(longest):
     assert plugin.path == str(longest / "test_longest.py")
     assert plugin.made.bytes == 3 and plugin.common["budget.ms"] == 77
     assert "plugin longest 2.5 from " in plugin.said() and "intercept_produce" in plugin.said()
+
+
+def test_only_plugins_that_are_named_run_and_the_start_says_which(longest, caplog):
+    """Its distribution has others."""
+    caplog.set_level(logging.INFO)
+    registry = Registry(lambda: {"plugin.longest.bytes": "1"})
+    registry.load(["longest"])
+    assert registry.names() == ["longest"]
+    line = f"plugin longest 2.5 from {longest / 'test_longest.py'}: intercept_produce"
+    assert [row.getMessage() for row in caplog.records].count(line) == 1
+    registry.close()
 
 
 @pytest.mark.parametrize(
