@@ -34,6 +34,7 @@ cdef struct Partition:
     uint64_t generation             # different for each Partition of a table
     int32_t leader_id               # -1: none
     int32_t leader_epoch
+    int32_t led_since               # the leader epoch from which on this node has led without a break
     int64_t high_watermark          # read and write with the atomic helpers only
     void* replicas                  # Replicas*; NULL: this node does not lead it, or there is one replica
     ProducePolicy* policy           # retired through the epoch when replaced

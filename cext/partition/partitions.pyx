@@ -649,6 +649,7 @@ cdef class PartitionTable:
             if entry == NULL:
                 raise MemoryError
             entry.p.index = index
+            entry.p.leader_id = -1
             self._furnish(entry, topic, log, queue)
             if log is not None and replicas is not None and len(replicas) > 1:
                 entry.p.high_watermark = log_start_offset(log.log)
@@ -799,6 +800,8 @@ cdef class PartitionTable:
             epoch_retire(self.table.epochs, old, replicas_free)
         elif leads and not led and p.log != NULL:
             self._know_high_watermark(p, high_watermark)
+        if leads and not led:
+            atomic_store_i32(&p.led_since, leader_epoch)
         atomic_store_i32(&p.leader_epoch, leader_epoch)
         atomic_store_i32(&p.isr_count, <int32_t>len(isr))
         atomic_store_i32(&p.leader_id, leader_id)

@@ -75,11 +75,12 @@ cdef void state_free(
 
 
 cdef int16_t _outcome(Table* table, Partition* p, const Wait* wait, bint expired, bint* settled) noexcept nogil:
-    """Returns an error; without one, *settled is whether the records are visible."""
+    """Returns an error; without one, *settled is whether the records are visible. A later epoch of
+    the same leader, as when a follower dies, is no error: the records stay in its log."""
     cdef int16_t error
     settled[0] = False
-    if atomic_load_i32(&p.leader_epoch) != wait.leader_epoch or (
-            atomic_load_i32(&p.leader_id) != table_node_id(table)):
+    if atomic_load_i32(&p.leader_id) != table_node_id(table) or (
+            wait.leader_epoch < atomic_load_i32(&p.led_since)):
         return ERROR_NOT_LEADER_OR_FOLLOWER
     if partition_high_watermark(p) < wait.required:
         error = partition_error(table, p)

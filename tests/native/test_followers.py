@@ -372,6 +372,19 @@ def test_a_leader_that_was_none_meanwhile_does_not_acknowledge(led: Led) -> None
     assert answered(waiting.resume()).errorCode == NOT_LEADER
 
 
+@pytest.mark.parametrize("isr", [(1, 2), (1,)])
+def test_a_later_epoch_of_the_same_leader_acknowledges(led: Led, isr: tuple[int, ...]) -> None:
+    """An error would make a producer without idempotence send the records twice."""
+    led.lead(replicas=(1, 2), isr=(1, 2))
+    waiting = led.produce(acks=-1, timeout_ms=LONG_MS)
+    led.table.set_leader("orders", 0, leader_id=1, leader_epoch=EPOCH + 1, replicas=(1, 2), isr=isr)
+    led.log.flush()
+    if 2 in isr:
+        assert led.high_watermark == 0
+        led.fetch(2, RECORDS, epoch=EPOCH + 1)
+    assert answered(waiting.resume()).errorCode == 0
+
+
 def test_removing_the_partition_ends_a_followers_wait(led: Led) -> None:
     led.lead()
     follower = led.fetch(2, 0, max_wait_ms=LONG_MS)
