@@ -21,6 +21,7 @@ from barnabas.config.logins import inter_broker_problems, login_problems, login_
 from barnabas.config.properties import parse_properties
 from barnabas.config.protection import base_name, protection_problems
 from barnabas.config.providers import Providers, check_private, read_limited, refers
+from barnabas.config.replica_selector import SELECTOR, selector_problems
 from barnabas.config.settings import BROKER_SETTINGS, ConfigError, UnknownSetting
 from barnabas.config.spelling import nearest
 from barnabas.config.tls import MISSING, TlsSettings, is_built_in, tls_problems, tls_setting
@@ -100,6 +101,7 @@ def cross_problems(get: Get) -> list[str]:
             f"queued.max.request.bytes={queued} is less than socket.request.max.bytes={largest}:"
             " the largest request could never be read. Raise the first or lower the second."
         )
+    wrong += selector_problems(get(SELECTOR))
     return wrong + _thread_problems(get) + _address_problems(get)
 
 

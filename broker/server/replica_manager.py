@@ -83,7 +83,7 @@ class ReplicaManager:
                 return
             before = self._applied
             if state.is_shared and state.brokers != before.brokers:
-                self._table.set_live_brokers({key: row.epoch for key, row in state.brokers.items()})
+                self._set_live_brokers(state)
             for name in before.topics.keys() - state.topics.keys():
                 self._drop(before.topics[name])
             for name, topic in state.topics.items():
@@ -106,6 +106,13 @@ class ReplicaManager:
             self._applied = state
         for listener in self.on_applied:
             listener(state)
+
+    def _set_live_brokers(self, state: ClusterState) -> None:
+        racks = {key: row.registration.rack for key, row in state.brokers.items()}
+        self._table.set_live_brokers(
+            {key: row.epoch for key, row in state.brokers.items()},
+            {key: rack for key, rack in racks.items() if rack is not None},
+        )
 
     def stop(self) -> None:
         """Waits for the state that is being applied, and ignores later ones. The metadata store

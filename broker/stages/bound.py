@@ -20,6 +20,7 @@ from barnabas.config.dynamic_config import listeners_of
 from barnabas.config.layers import Layers
 from barnabas.config.listeners import Listener
 from barnabas.config.logins import receive_bytes_max
+from barnabas.config.replica_selector import SELECTOR, selects_by_rack
 from barnabas.config.tls import PROTOCOLS
 from barnabas.coordinator.coordinators import CoordinatorHandlers, coordinator_handlers
 from barnabas.server.listener_changes import ListenerChanges
@@ -125,7 +126,12 @@ def _native_handlers(
             produce.verifies = dynamic.boolean(VERIFICATION)
 
     dynamic.on_change.append(verification_changed)
-    fetch = FetchHandler(loaded.table, sessions, fetch_bytes_max=config.integer("fetch.max.bytes"))
+    fetch = FetchHandler(
+        loaded.table,
+        sessions,
+        fetch_bytes_max=config.integer("fetch.max.bytes"),
+        selects_by_rack=selects_by_rack(config[SELECTOR]),
+    )
     return NativeHandlers(produce, fetch, response_cache(apis), coordinators)
 
 

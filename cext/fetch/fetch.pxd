@@ -15,6 +15,7 @@ cdef struct FetchCore:
     ColdReads* cold
     Rewrites* rewrites          # ranges that plugins intercept
     int32_t fetch_bytes_max     # fetch.max.bytes; live
+    bint selects_by_rack        # replica.selector.class
     int64_t requests            # counters: atomic
     int64_t bytes_out           # of records
     int64_t waits               # requests that had to wait for records

@@ -18,6 +18,7 @@ class FetchHandler(NativeHandler):
         sessions: FetchSessions,
         *,
         fetch_bytes_max: int,
+        selects_by_rack: bool = False,
         cold_depth_max: int = 256,
     ) -> None: ...
     def start(self, thread_count: int = 2) -> None: ...

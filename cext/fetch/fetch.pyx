@@ -33,6 +33,11 @@ watermark; the answer has the high watermark from after that. An append wakes it
 replica that is not assigned gets UNKNOWN_LEADER_EPOCH if the request has an epoch, else
 NOT_LEADER_OR_FOLLOWER.
 
+A consumer may read from a follower (KIP-392), from version 11 on. The leader tells it which one, and sends
+no records, if replica.selector.class selects by racks, the consumer names its rack, and a follower in
+that rack is in sync and has the offset (cext/partition/replicas.pyx). A follower serves consumers up to
+its own high watermark; an older version gets NOT_LEADER_OR_FOLLOWER from it.
+
 A delayed fetch first registers its watches, then reads the partitions' state again, then waits.
 This module keeps no Partition pointer: each look enters an epoch of its own. Slices hold
 their segments; a request that continues to wait releases them.
@@ -59,7 +64,7 @@ from barnabas.cext.fetch.interception cimport (
 )
 from barnabas.cext.fetch.request cimport (
     FETCH_FLEXIBLE_FROM, FETCH_NO_MEMORY, FETCH_OK, FETCH_VERSION_MAX, FETCH_VERSION_MIN,
-    PART_OF_UNKNOWN_ID, PART_PRESENT, PART_UNKNOWN, FetchPartition, fetch_parse,
+    PART_OF_UNKNOWN_ID, PART_PRESENT, PART_UNKNOWN, FetchPartition, fetch_may_follow, fetch_parse,
     fetch_request_clear, fetch_request_free, fetch_request_init, fetch_same_topic,
 )
 from barnabas.cext.fetch.response cimport fetch_answer, fetch_answer_frame_bytes
@@ -94,7 +99,8 @@ from barnabas.cext.network.quotas cimport (
 from barnabas.cext.network.topic_permission cimport topic_refusal
 from barnabas.cext.partition.partitions cimport (
     LOCAL_THREAD, Partition, partition_commit, partition_error, partition_find, partition_find_id,
-    partition_follower_fetched, partition_has_follower, partition_high_watermark, partition_unwatch,
+    partition_follower_fetched, partition_has_follower, partition_high_watermark,
+    partition_preferred_replica, partition_unwatch,
     partition_visible_end, partition_watch, partition_watch_appends, table_bind_waker, table_epochs,
     table_local_wakes, table_of, table_system, table_wait_local, watch_waits,
 )
@@ -168,7 +174,7 @@ cdef int16_t check_leader(FetchCore* core, const FetchRequest* r, const FetchPar
     if part.leader_epoch >= 0 and part.leader_epoch != epoch:
         return FENCED_LEADER_EPOCH if part.leader_epoch < epoch else UNKNOWN_LEADER_EPOCH
     if error != 0:
-        return error
+        return 0 if fetch_may_follow(r) else error
     if r.replica_id >= 0 and not partition_has_follower(p, r.replica_id):
         return UNKNOWN_LEADER_EPOCH if part.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
     return 0
@@ -279,6 +285,11 @@ cdef int16_t look_into(FetchCore* core, const FetchRequest* r, FetchPartition* p
     part.log_start_offset = log_start
     if part.diverging:
         return 0
+    if core.selects_by_rack and r.rack_bytes > 0 and fetch_may_follow(r):
+        part.preferred_replica = partition_preferred_replica(
+            core.table, p, r.rack, r.rack_bytes, part.offset)
+        if part.preferred_replica >= 0:
+            return 0
     error = read_records(
         core, part, p, read_limit(r, part, log_end), log_end, r.isolation == 1, budget)
     part.intercepted = (
@@ -321,7 +332,8 @@ cdef void look(FetchCore* core, FetchRequest* r, bint first_time, Budget* budget
             refuse(part, MESSAGE_TOO_LARGE, NULL)
         if part.absent == PART_PRESENT:
             budget.wanted = True
-            budget.hurry = budget.hurry or part.error != 0 or part.diverging
+            budget.hurry = budget.hurry or (
+                part.error != 0 or part.diverging or part.preferred_replica >= 0)
         budget.bytes_found += part.slice.size_bytes
         if part.slice.size_bytes > 0:
             budget.bytes_left -= part.slice.size_bytes + part.aborted.count * ABORTED_ANSWER_BYTES
@@ -810,11 +822,13 @@ cdef class ParkedFetch:
 cdef class FetchHandler(NativeHandler):
     """The native Fetch handler of one broker. It keeps references to `table` and `sessions`."""
 
-    def __cinit__(self, table, FetchSessions sessions, *, int fetch_bytes_max, int cold_depth_max=256):
+    def __cinit__(self, table, FetchSessions sessions, *, int fetch_bytes_max,
+                  bint selects_by_rack=False, int cold_depth_max=256):
         memset(&self.core, 0, sizeof(FetchCore))
         self.core.table = table_of(table)
         self.core.sessions = sessions.cache
         self.core.fetch_bytes_max = fetch_bytes_max
+        self.core.selects_by_rack = selects_by_rack
         self.core.cold = cold_reads_new(self.core.table, cold_depth_max)
         if self.core.cold == NULL:
             raise MemoryError

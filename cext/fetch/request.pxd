@@ -10,6 +10,7 @@ from barnabas.cext.log.txn_index cimport AbortedTxns
 cdef enum:
     FETCH_VERSION_MIN = 4
     FETCH_VERSION_MAX = 18
+    FETCH_RACK_FROM = 11        # a consumer may read from a follower
     FETCH_FLEXIBLE_FROM = 12
     FETCH_IDS_FROM = 13         # topics are named by id
     FETCH_SESSIONS_FROM = 7
@@ -48,6 +49,7 @@ cdef struct FetchPartition:
     bint intercepted            # plugins look at the records: the topic's policy says so
     int32_t diverging_epoch
     int64_t diverging_end
+    int32_t preferred_replica   # the consumer should read from this broker; -1: it reads here
     int32_t leader_id           # with leader_now_epoch: the current leader, if the version has it
     int32_t leader_now_epoch
     int64_t high_watermark
@@ -74,7 +76,13 @@ cdef struct FetchRequest:
     FetchKey* forgotten
     int32_t forgotten_count
     int32_t forgotten_capacity
+    const uint8_t* rack         # client.rack of a consumer
+    int32_t rack_bytes          # 0: none
     Buffer names                # names copied from a session, when the request has none
+
+cdef inline bint fetch_may_follow(const FetchRequest* r) noexcept nogil:
+    """Returns whether a follower may answer: consumers of a version that has a rack (KIP-392)."""
+    return r.replica_id < 0 and r.version >= FETCH_RACK_FROM
 
 cdef inline bint fetch_same_topic(const FetchKey* a, const FetchKey* b) noexcept nogil:
     if a.topic == NULL or b.topic == NULL:

@@ -41,6 +41,7 @@ cdef inline void forget_found(FetchPartition* part) noexcept nogil:
     part.error = 0
     part.absent = PART_PRESENT
     part.diverging = False
+    part.preferred_replica = -1
     part.leader_id = -1
     part.leader_now_epoch = -1
     part.high_watermark = -1
@@ -227,7 +228,6 @@ cdef int read_forgotten(Cursor* c, FetchRequest* r) noexcept nogil:
 
 cdef int fetch_parse(FetchRequest* r, const uint8_t* body, int64_t size_bytes, int16_t version) noexcept nogil:
     cdef Cursor c = cursor_of(body, size_bytes)
-    cdef int32_t rack_bytes
     cdef int status
     r.version = version
     if version < FETCH_VERSION_MIN or version > FETCH_VERSION_MAX:
@@ -246,8 +246,8 @@ cdef int fetch_parse(FetchRequest* r, const uint8_t* body, int64_t size_bytes, i
         status = read_forgotten(&c, r)
     if status != FETCH_OK:
         return status
-    if version >= 11:
-        read_string(&c, version >= FETCH_FLEXIBLE_FROM, False, &rack_bytes)
+    if version >= FETCH_RACK_FROM:
+        r.rack = read_string(&c, version >= FETCH_FLEXIBLE_FROM, False, &r.rack_bytes)
     if version >= FETCH_FLEXIBLE_FROM:
         read_request_tags(&c, r)
     return FETCH_MALFORMED if c.bad or c.p != c.end else FETCH_OK

@@ -26,7 +26,7 @@ from barnabas.cext.codec.buffer cimport (
 )
 from barnabas.cext.codec.fields cimport write_count, write_string
 from barnabas.cext.fetch.request cimport (
-    FETCH_FLEXIBLE_FROM, FETCH_IDS_FROM, FETCH_SESSIONS_FROM, PART_ORDERS, PART_PRESENT,
+    FETCH_FLEXIBLE_FROM, FETCH_IDS_FROM, FETCH_RACK_FROM, FETCH_SESSIONS_FROM, PART_ORDERS, PART_PRESENT,
     FetchPartition, fetch_same_topic,
 )
 from barnabas.cext.network.handler cimport response_add_slice, response_begin, response_end
@@ -136,8 +136,8 @@ cdef void write_partition(Response* out, const FetchRequest* r, FetchPartition* 
     if r.version >= 5:
         buffer_i64(b, part.log_start_offset)
     write_aborted(b, r, part)
-    if r.version >= 11:
-        buffer_i32(b, -1)       # no replica is preferred: this one leads
+    if r.version >= FETCH_RACK_FROM:
+        buffer_i32(b, part.preferred_replica)
     if part.rewrite != NULL:    # what plugins made stands in place of the slice
         size_bytes = part.rewrite.made_bytes
     if flexible:

@@ -517,7 +517,8 @@ cdef void session_retract(SessionCache* cache, SessionUse* use) noexcept nogil:
 
 cdef bint must_tell(SessionEntry* e, const FetchPartition* part) noexcept nogil:
     """Returns whether the partition has news, and records that the answer contains them."""
-    cdef bint tell = part.slice.size_bytes > 0 or part.diverging
+    cdef bint tell = (
+        part.slice.size_bytes > 0 or part.diverging or part.preferred_replica >= 0)
     if e.high_watermark != part.high_watermark:
         e.high_watermark = part.high_watermark
         tell = True

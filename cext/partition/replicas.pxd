@@ -1,5 +1,5 @@
 """The followers of one partition that this node leads; described in replicas.pyx."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from barnabas.cext.memory.mutex cimport pthread_mutex_t
 from barnabas.cext.memory.sys cimport System
@@ -29,10 +29,12 @@ cdef struct Replicas:           # followers, isr_size and joining_count change u
 cdef struct LiveBroker:
     int32_t broker_id
     int64_t epoch               # -1: unknown
+    const uint8_t* rack         # UTF-8, not terminated; in the same allocation
+    int32_t rack_bytes          # 0: no rack
 
 cdef struct LiveBrokers:        # a change replaces the whole
     int32_t count
-    LiveBroker brokers[1]
+    LiveBroker brokers[1]       # `count` of them, and then their racks
 
 cdef struct FollowerFetch:      # what a follower's fetch says
     int32_t broker_id
@@ -70,6 +72,9 @@ cdef int32_t replicas_isr_size_max(Replicas* r) noexcept nogil
 # Replaces *at, so that no fetch and no raise is lost between the two; made may be NULL. The caller
 # retires the old one.
 cdef void replicas_replace(void** at, Replicas* made) noexcept nogil
+# Returns the follower from which a consumer of that rack should read at `offset`, -1: none.
+cdef int32_t replicas_preferred(Replicas* r, const LiveBrokers* live, int32_t leader_id,
+                                const uint8_t* rack, int32_t rack_bytes, int64_t offset) noexcept nogil
 cdef void replicas_free(void* replicas) noexcept nogil
 cdef int64_t replicas_bytes(const Replicas* r) noexcept nogil
 
@@ -78,4 +83,4 @@ cdef int replicas_set_isr(Replicas* r, object isr, bint is_pending, const int64_
 cdef list replicas_states(Replicas* r, int64_t now_ns)
 cdef list replicas_lagging(Replicas* r, int64_t leader_end_offset, int64_t now_ns, int64_t lag_ns_max)
 cdef list replicas_caught_up(Replicas* r, const int64_t* high_watermark, const LiveBrokers* live)
-cdef LiveBrokers* live_brokers_new(object epochs) except NULL
+cdef LiveBrokers* live_brokers_new(object epochs, object racks) except NULL

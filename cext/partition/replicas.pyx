@@ -19,14 +19,19 @@ leader epoch, its broker is live, and its last fetch came from the present run o
 (KIP-903). The high watermark only moves under the lock, so that a follower that joins cannot fall
 behind it meanwhile.
 
+A consumer that names its rack may read from a follower of that rack (KIP-392): one of the ISR that has
+the offset. Of several, the one with the most records; then the one that was caught up last; then the
+one with the largest id. If the leader is in that rack, the consumer stays there. Kafka:
+RackAwareReplicaSelector.
+
 Replicas are made for one leader epoch and one set of followers; a change replaces them. The old
 ones are closed under their lock: whoever comes too late looks at the partition again.
 Memory: about 80 bytes, and 72 for each follower. Kafka: Partition and Replica of kafka.cluster.
 Callers: cext/partition/partitions.pyx. Next on the data path: cext/fetch/fetch.pyx.
 """
-from libc.stdint cimport INT64_MIN, int32_t, int64_t
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from collections import namedtuple
 
@@ -156,6 +161,45 @@ cdef int32_t replicas_isr_size_max(Replicas* r) noexcept nogil:
     size = r.isr_size + r.joining_count
     pthread_mutex_unlock(&r.lock)
     return size
+
+
+# ------------------------------------------------------------------------- consumers and their racks
+
+cdef bint _is_in_rack(
+    const LiveBrokers* live, int32_t broker_id, const uint8_t* rack, int32_t rack_bytes,
+) noexcept nogil:
+    cdef LiveBroker* broker = _live(live, broker_id)
+    return broker != NULL and broker.rack_bytes == rack_bytes and (
+        memcmp(broker.rack, rack, rack_bytes) == 0)
+
+
+cdef bint _is_nearer_end(const Follower* a, const Follower* b) noexcept nogil:
+    if a.log_end_offset != b.log_end_offset:
+        return a.log_end_offset > b.log_end_offset
+    if a.caught_up_ns != b.caught_up_ns:
+        return a.caught_up_ns > b.caught_up_ns
+    return a.broker_id > b.broker_id
+
+
+cdef int32_t replicas_preferred(
+    Replicas* r, const LiveBrokers* live, int32_t leader_id, const uint8_t* rack,
+    int32_t rack_bytes, int64_t offset,
+) noexcept nogil:
+    cdef Follower* f
+    cdef Follower* best = NULL
+    cdef int32_t i, found
+    if live == NULL or rack_bytes == 0 or _is_in_rack(live, leader_id, rack, rack_bytes):
+        return -1
+    pthread_mutex_lock(&r.lock)
+    for i in range(r.follower_count):
+        f = &r.followers[i]
+        if (f.in_isr and f.log_start_offset <= offset <= f.log_end_offset
+                and _is_in_rack(live, f.broker_id, rack, rack_bytes)
+                and (best == NULL or _is_nearer_end(f, best))):
+            best = f
+    found = -1 if best == NULL or r.closed else best.broker_id
+    pthread_mutex_unlock(&r.lock)
+    return found
 
 
 # --------------------------------------------------------------------------------- made and replaced
@@ -330,13 +374,24 @@ cdef list replicas_caught_up(Replicas* r, const int64_t* high_watermark, const L
         free(seen)
 
 
-cdef LiveBrokers* live_brokers_new(object epochs) except NULL:
-    cdef LiveBrokers* live = <LiveBrokers*>calloc(
-        1, sizeof(LiveBrokers) + len(epochs) * sizeof(LiveBroker))
+cdef LiveBrokers* live_brokers_new(object epochs, object racks) except NULL:
+    """`epochs`: {broker id: broker epoch, -1: unknown}. `racks`: {broker id: rack}, without brokers
+    that have none. Raises MemoryError."""
+    cdef dict encoded = {key: text.encode() for key, text in racks.items()}
+    cdef int64_t fixed = sizeof(LiveBrokers) + len(epochs) * <int64_t>sizeof(LiveBroker)
+    cdef LiveBrokers* live = <LiveBrokers*>calloc(1, fixed + sum(map(len, encoded.values())))
+    cdef LiveBroker* broker
+    cdef uint8_t* free_at
+    cdef bytes rack
     if live == NULL:
         raise MemoryError
+    free_at = <uint8_t*>live + fixed
     for broker_id, epoch in epochs.items():
-        live.brokers[live.count].broker_id = broker_id
-        live.brokers[live.count].epoch = epoch
+        broker = &live.brokers[live.count]
+        rack = encoded.pop(broker_id, b"")
+        broker.broker_id, broker.epoch = broker_id, epoch
+        broker.rack, broker.rack_bytes = free_at, <int32_t>len(rack)
+        memcpy(free_at, <const char*>rack, len(rack))
+        free_at += len(rack)
         live.count += 1
     return live

@@ -40,6 +40,7 @@ class BrokerProcess:
             "zookeeper.connect": connect,
             "zookeeper.session.timeout.ms": "2000",
             "node.id": str(node_id),
+            "broker.rack": f"rack-{node_id}",
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "metrics.port": "-1",
             "num.network.threads": "1",

@@ -35,6 +35,14 @@ def test_identity():
     assert BrokerConfig({"node.id": "3"})["broker.id"] == 3
 
 
+def test_only_selectors_of_kafka_choose_the_replica_of_a_consumer():
+    package = "org.apache.kafka.common.replica"
+    for name in ("LeaderSelector", "RackAwareReplicaSelector"):
+        BrokerConfig({"replica.selector.class": f"{package}.{name}"})
+    with pytest.raises(ConfigError, match="this class is not known. Set .*RackAware"):
+        BrokerConfig({"replica.selector.class": "com.example.Nearest"})
+
+
 ZOOKEEPER = {"metadata.store": "zookeeper", "zookeeper.connect": "h:2181"}
 
 

@@ -24,11 +24,17 @@ RECORDS = 3  # of a batch
 @dataclass
 class Led:
     broker: Broker
+    selects_by_rack: bool = False
     fetches: FetchHandler = field(init=False)
 
     def __post_init__(self) -> None:
         sessions = FetchSessions(100, seed=1)
-        self.fetches = FetchHandler(self.broker.table, sessions, fetch_bytes_max=1 << 26)
+        self.fetches = FetchHandler(
+            self.broker.table,
+            sessions,
+            fetch_bytes_max=1 << 26,
+            selects_by_rack=self.selects_by_rack,
+        )
 
     def lead(self, replicas=(1, 2, 3), isr=(1, 2, 3), **options: Any):
         """Adds orders-0; returns its handle."""
@@ -87,6 +93,8 @@ class Led:
         isolation: int = 0,
         max_wait_ms: int = 0,
         min_bytes: int = 1,
+        rack: str = "",
+        session: tuple[int, int] = (0, -1),
     ) -> bytes:
         message = request(1)
         partition = message.struct("topics.partitions")(
@@ -97,7 +105,7 @@ class Led:
         topic = message.struct("topics")(partitions=[partition], **name)
         body = message.cls(
             maxWaitMs=max_wait_ms, minBytes=min_bytes, maxBytes=1 << 24, isolationLevel=isolation,
-            sessionEpoch=-1, topics=[topic],
+            sessionId=session[0], sessionEpoch=session[1], topics=[topic], rackId=rack,
         )  # fmt: skip
         if version >= 15:
             state = message.struct("replicaState")

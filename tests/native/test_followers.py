@@ -339,7 +339,8 @@ def test_losing_leadership_ends_all_waits_and_frees_the_followers(led: Led) -> N
     led.lead()
     with_followers = led.table.memory_bytes()
     follower = led.fetch(2, 0, max_wait_ms=LONG_MS)
-    reader = led.consume(0, max_wait_ms=LONG_MS)
+    reader = led.fetch(-1, 0, max_wait_ms=LONG_MS)
+    of_leaders = led.consume(0, version=10, max_wait_ms=LONG_MS)
     waiting = led.produce(acks=-1, timeout_ms=LONG_MS)
     handle = led.table.partition("orders", 0)
     threading.Timer(
@@ -350,10 +351,11 @@ def test_losing_leadership_ends_all_waits_and_frees_the_followers(led: Led) -> N
     assert in_time(lambda: handle.commit(LONG_MS)) is False
     assert in_time(lambda: answered(waiting.resume())).errorCode == NOT_LEADER
     codes = [part_of(in_time(wait.wait)) for wait in (follower, reader)]
-    assert [p.errorCode for p in codes] == [FENCED, NOT_LEADER]
+    assert [p.errorCode for p in codes] == [FENCED, FENCED]
     assert [(p.currentLeader.leaderId, p.currentLeader.leaderEpoch) for p in codes] == (
         [(2, EPOCH + 1)] * 2
     )
+    assert part_of(in_time(of_leaders.wait), 10).errorCode == NOT_LEADER
     assert led.table.replica_states("orders", 0) == []
     assert led.table.memory_bytes() < with_followers
     assert led.produce().errorCode == NOT_LEADER

@@ -1,0 +1,25 @@
+"""replica.selector.class: from which replica a consumer reads (KIP-392).
+
+Kafka's two classes are known by their names; a Java class cannot be loaded here.
+"""
+
+from __future__ import annotations
+
+SELECTOR = "replica.selector.class"
+BY_LEADER = "org.apache.kafka.common.replica.LeaderSelector"
+BY_RACK = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+def selects_by_rack(value: object) -> bool:
+    """Whether a consumer that names its rack reads from a replica in that rack."""
+    return value == BY_RACK
+
+
+def selector_problems(value: object) -> list[str]:
+    if value in (None, "", BY_LEADER, BY_RACK):
+        return []
+    return [
+        f"{SELECTOR}={value}: this class is not known. Set {BY_RACK}, with broker.rack for each"
+        " broker and client.rack for each consumer, or remove the setting: then consumers read from"
+        " leaders."
+    ]
