@@ -6,7 +6,8 @@ import pytest
 from compat.java.driver import missing
 from compat.java.tool_runner import ToolRunner
 from compat.support import KAFKA, Wire, create_topic
-from security.login_broker import PASSWORD, PLAIN_MODULE, SCRAM_MODULE
+from security.login_broker import PASSWORD, PLAIN_MODULE, SCRAM_MODULE, login_broker
+from security.test_altered_logins import FAILED, JAAS, OWN, codes
 from security.users import described
 
 USERS = {"PLAIN": "alice", "SCRAM-SHA-256": "bob", "SCRAM-SHA-512": "bob"}
@@ -180,3 +181,18 @@ def test_kafka_configs_adds_and_removes_a_user(login, tools, tmp_path):
                 assert status == 0, said
             assert told in said
             assert described(wire, ["gina"]) == {"gina": found}
+
+
+@pytest.mark.java
+def test_kafka_configs_alters_a_jaas_line_and_sees_no_password(tools, tmp_path):
+    broker = ("--entity-type", "brokers", "--entity-name", "1")
+    line = f'{PLAIN_MODULE} required user_alice="{PASSWORD}" user_ines="of the tool";'
+    with login_broker(tmp_path, **OWN) as login:
+        assert codes(login, ines="of the tool") == [FAILED]
+        for verb in (("--alter", "--add-config", f"{JAAS}=[{line}]"), ("--describe",)):
+            status, said = java(
+                tools, tmp_path, "configs", login.safe, "PLAIN", PASSWORD, *verb, *broker
+            )
+            assert status == 0, said
+        assert f"{JAAS}=null sensitive=true" in said and "of the tool" not in said
+        assert codes(login, ines="of the tool", alice=PASSWORD) == [0, 0]
