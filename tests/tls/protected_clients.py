@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from compat.java.tool_runner import ToolRunner
 from compat.matrix import client_class
-from compat.support import Sent
+from compat.support import KAFKA, Sent
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from security.json_tokens import MODULE as OAUTH_MODULE
@@ -34,10 +35,13 @@ class Protection:
     token: Callable[[], str] = signed
     own: Issued | None = None
     trusted: Authority = AUTHORITY
+    is_tls: bool = True
 
     @property
     def protocol(self) -> str:
-        return "SSL" if self.mechanism is None else "SASL_SSL"
+        if self.mechanism is None:
+            return "SSL"
+        return "SASL_SSL" if self.is_tls else "SASL_PLAINTEXT"
 
     @property
     def is_token(self) -> bool:
@@ -107,7 +111,9 @@ def aiokafka(how: Protection, folder: Path) -> dict[str, Any]:
     context = ssl.create_default_context(cafile=trusted)
     if own:
         context.load_cert_chain(own)
-    made: dict[str, Any] = {"security_protocol": how.protocol, "ssl_context": context}
+    made: dict[str, Any] = {"security_protocol": how.protocol}
+    if how.is_tls:
+        made["ssl_context"] = context
     if how.is_token:
         made["sasl_oauth_token_provider"] = Tokens()
     return made | _of_python(how)
@@ -129,6 +135,21 @@ def pkcs12_store(own: Issued, folder: Path) -> Path:
     return path
 
 
+def token_file(folder: Path) -> Path:
+    """The file from which Java's and our clients read their token. A JVM must be permitted to read
+    it when it starts (ALLOWED)."""
+    return folder / "token"
+
+
+ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed"
+
+
+def java_options(folder: Path) -> str:
+    """For JAVA_TOOL_OPTIONS."""
+    file = token_file(folder)
+    return f"-D{ALLOWED}.urls={file.as_uri()} -D{ALLOWED}.files={file}"
+
+
 def java(how: Protection, folder: Path) -> dict[str, Any]:
     """The settings of Java's client; our own takes them, too. The client's key is in PKCS12: that
     of 2.7 takes no PEM key without a password."""
@@ -142,7 +163,7 @@ def java(how: Protection, folder: Path) -> dict[str, Any]:
         made |= {"ssl.keystore.type": "PKCS12", "ssl.keystore.password": "sesame"}
         made["ssl.keystore.location"] = str(pkcs12_store(how.own, folder))
     if how.is_token:
-        file = folder / f"token-{time.monotonic_ns()}"
+        file = token_file(folder)
         file.write_text(how.token())
         handler = f"{OAUTH_MODULE.rpartition('.')[0]}.OAuthBearerLoginCallbackHandler"
         made |= {
@@ -163,7 +184,9 @@ def node(how: Protection, _folder: Path) -> dict[str, Any]:
     tls: dict[str, Any] = {"ca": [how.trusted.pem]}
     if how.own:
         tls |= {"cert": how.own.chain_pem, "key": how.own.key_pem()}
-    made: dict[str, Any] = {"ssl": tls, "retry": {"retries": 2}, "connectionTimeout": 4000}
+    made: dict[str, Any] = {"retry": {"retries": 2}, "connectionTimeout": 4000}
+    if how.is_tls:
+        made["ssl"] = tls
     if how.is_token:
         made["sasl"] = {"token": how.token()}
     elif how.mechanism:
@@ -173,7 +196,9 @@ def node(how: Protection, _folder: Path) -> dict[str, Any]:
 
 
 def platformatic(how: Protection, folder: Path) -> dict[str, Any]:
-    made: dict[str, Any] = {"tls": node(how, folder)["ssl"], "retries": 2}
+    made: dict[str, Any] = {"retries": 2}
+    if how.is_tls:
+        made["tls"] = node(how, folder)["ssl"]
     if how.is_token:
         made["sasl"] = {"mechanism": how.mechanism, "token": how.token()}
     elif how.mechanism:
@@ -200,6 +225,43 @@ class Ours:
         self._cluster.close()
 
 
+class Tools:
+    """Kafka's console producer and consumer of 4.3.1, with the same interface. Each call is a tool
+    of its own, in one JVM."""
+
+    def __init__(self, address: str, settings: Mapping[str, Any], folder: Path) -> None:
+        self._runner = ToolRunner(KAFKA, folder)
+        self._file = folder / "tools.properties"
+        quick = {
+            "request.timeout.ms": "3000",
+            "delivery.timeout.ms": "4000",
+            "linger.ms": "0",
+            "max.block.ms": str(REFUSED_S * 1000),
+            "max.request.size": "1000000",
+        }
+        lines = [f"{name}={value}\n" for name, value in (settings | quick).items()]
+        self._file.write_text("".join(lines))
+        self._address = address
+
+    def _run(self, verb: str, *arguments: str, given: str = "") -> str:
+        where = ("--bootstrap-server", self._address, "--command-config", str(self._file))
+        ran = self._runner.run(verb, *where, *arguments, given=given)
+        # The producer says on stderr that a record was refused, and ends well.
+        assert ran.status == 0 and "ERROR" not in ran.err and "xception" not in ran.err, ran.err
+        return ran.out
+
+    def write(self, topic: str, values: list[str]) -> None:
+        self._run("console-producer", "--topic", topic, given="".join(f"{v}\n" for v in values))
+
+    def values(self, topic: str, count: int) -> list[str]:
+        of = ("--topic", topic, "--partition", "0", "--offset", "earliest")
+        more = ("--timeout-ms", "20000", "--max-messages", str(count))
+        return self._run("console-consumer", *of, *more).splitlines()
+
+    def close(self) -> None:
+        self._runner.close()
+
+
 # The name in tests/compat -> its settings, and the mechanisms that it has of PROTECTIONS.
 USERS = ("mtls", "plain", "scram-256", "scram-512")
 FAMILIES: dict[str, tuple[Callable[[Protection, Path], dict[str, Any]], tuple[str, ...]]] = {
@@ -211,8 +273,9 @@ FAMILIES: dict[str, tuple[Callable[[Protection, Path], dict[str, Any]], tuple[st
     "kafkajs": (node, (*USERS, "oauth")),
     "platformatic": (platformatic, (*USERS, "oauth")),
     "java_27": (java, USERS),
-    "java_43": (java, USERS),
-    "java_44": (java, USERS),
+    "java_43": (java, (*USERS, "oauth")),  # 2.7 reads no tokens from files
+    "java_44": (java, (*USERS, "oauth")),
+    "tools": (java, (*USERS, "oauth")),
     "ours": (java, (*USERS, "oauth")),
 }
 
@@ -223,12 +286,16 @@ class Writer:
     def __init__(self, name: str, address: str, how: Protection, folder: Path) -> None:
         settings = FAMILIES[name][0](how, folder)
         self._is_node = name in ("kafkajs", "platformatic")
-        self._client: Any = (
-            Ours(address, settings) if name == "ours" else client_class(name)(address, settings)
-        )
+        if name == "ours":
+            self._client: Any = Ours(address, settings)
+        elif name == "tools":
+            self._client = Tools(address, settings, folder)
+        else:
+            self._client = client_class(name)(address, settings)
+        self._is_simple = name in ("ours", "tools")
 
     def write(self, topic: str, values: list[str]) -> None:
-        if isinstance(self._client, Ours):
+        if self._is_simple:
             self._client.write(topic, values)
         elif self._is_node:
             self._client.ask(do="produce", topic=topic, partition=0, values=values)
@@ -237,8 +304,8 @@ class Writer:
             assert offsets is None or -1 not in offsets, "a record was refused"
 
     def values(self, topic: str, count: int) -> list[str]:
-        if isinstance(self._client, Ours):
-            return self._client.values(topic, count)
+        if self._is_simple:
+            return list(self._client.values(topic, count))
         if self._is_node:
             return list(self._client.committed(topic, count))
         return [row.value.decode() for row in self._client.read(topic, 0, 0, count)]
