@@ -1,6 +1,11 @@
-"""Spark's reader and writer at a broker that `barnabas security init` has protected: SASL_SSL."""
+"""Spark's reader and writer at a broker that `barnabas security init` has protected: SASL_SSL; and
+with a token of an identity provider."""
 
 import pytest
+from compat.support import create_topic
+from security.json_tokens import MODULE as OAUTH_MODULE
+from security.json_tokens import KeyServer, oauth_settings, signed
+from security.login_broker import login_broker
 from security.test_security_command import init, properties, started
 
 from barnabas.cli import main
@@ -57,3 +62,32 @@ def test_spark_is_refused(spark, protected, change, said):
         wrong = {name: v for name, v in wrong.items() if "truststore" not in name}
     with pytest.raises(Exception, match=said):
         rows_of(spark, wrong)
+
+
+def test_spark_writes_and_reads_with_a_token_of_an_endpoint(spark, tmp_path):
+    """The driver asks for the token; tasks use it, and need no endpoint."""
+    with (
+        KeyServer().running(tmp_path) as provider,
+        login_broker(tmp_path, **oauth_settings(tmp_path)) as login,
+    ):
+        provider.answer = (200, {}, b'{"access_token":"%s"}' % signed().encode())
+        create_topic(login.plain, "t")
+        line = (
+            f'{OAUTH_MODULE} required clientId="spark" clientSecret="not for the log"'
+            f' ssl.truststore.type="PEM" ssl.truststore.location="{tmp_path / "ca.pem"}";'
+        )
+        options = {
+            "kafka.bootstrap.servers": login.safe,
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.token.endpoint.url": provider.url,
+            "kafka.sasl.jaas.config": line,
+        }
+        frame = spark.createDataFrame([(f"row {i}",) for i in range(20)], "value string")
+        writer = frame.write.format("barnabas").mode("append").options(**options)
+        writer.option("topic", "t").save()
+        assert rows_of(spark, options) == sorted(f"row {i}".encode() for i in range(20))
+        assert 0 < len(provider.posted) <= 6
+        provider.answer = (401, {}, b"{}")
+        with pytest.raises(Exception, match="HTTP 401"):
+            rows_of(spark, options)
