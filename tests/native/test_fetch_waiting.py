@@ -87,13 +87,20 @@ def test_wait_ends_when_the_partition_is_removed(broker: FetchBroker) -> None:
 
 
 def test_wait_ends_when_the_leader_changes(broker: FetchBroker) -> None:
-    waiting = parked(broker, topics=[("t", [part(0, 0)])])
+    """A consumer that knows no epoch of the leader, and may read from a follower, still waits."""
+    old = parked(broker, version=10, topics=[("t", [part(0, 0)])])
+    by_epoch = parked(broker, topics=[("t", [part(0, 0, epoch=0)])])
+    anywhere = parked(broker, topics=[("t", [part(0, 0)])])
     broker.table.set_leader("t", 0, leader_id=9, leader_epoch=5)
-    frame = waiting.resume()
+    frame = old.resume()
+    assert frame is not None
+    assert decoded(frame, 10).responses[0].partitions[0].errorCode == 6  # NOT_LEADER_OR_FOLLOWER
+    frame = by_epoch.resume()
     assert frame is not None
     answered = decoded(frame, 16).responses[0].partitions[0]
-    assert answered.errorCode == 6
+    assert answered.errorCode == 74  # FENCED_LEADER_EPOCH
     assert (answered.currentLeader.leaderId, answered.currentLeader.leaderEpoch) == (9, 5)
+    assert anywhere.resume() is None
 
 
 def test_abandoned_wait_lets_go_of_everything(broker: FetchBroker) -> None:
