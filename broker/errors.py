@@ -741,7 +741,7 @@ ERRORS: dict[int, type[KafkaError]] = {
 def error_of(code: int) -> type[KafkaError]:
     """Returns the class of a code; UnknownServerError for an unknown code, as clients do.
 
-    Raises ValueError for 0, which is no error."""
+    Raises ValueError for 0, which is not an error."""
     if code == NONE:
         raise ValueError("0 is success, not an error")
     return ERRORS.get(code, UnknownServerError)

@@ -69,7 +69,7 @@ class BlockedPrincipals:
 
 
 def _principals(path: Path) -> frozenset[str]:
-    """Raises OSError, and ValueError for a line that is no principal."""
+    """Raises OSError, and ValueError for a line that is not a principal."""
     with path.open(encoding="utf-8") as file:
         text = file.read(FILE_BYTES_MAX + 1)
     if len(text) > FILE_BYTES_MAX:
@@ -79,5 +79,5 @@ def _principals(path: Path) -> frozenset[str]:
     for line in found:
         kind, colon, name = line.partition(":")
         if not (kind and colon and name):
-            raise ValueError(f"{line[:60]!r} is no principal: write TYPE:NAME, as in User:alice")
+            raise ValueError(f"{line[:60]!r} is not a principal: write TYPE:NAME, as in User:alice")
     return found

@@ -60,7 +60,7 @@ def rule_of(row: Struct) -> AclBinding:
         raise InvalidRequest("Invalid empty resource name")
     kind, colon, _name = row.principal.partition(":")
     if not (kind and colon):
-        raise InvalidRequest(f"{row.principal[:60]!r} is no principal: write TYPE:NAME")
+        raise InvalidRequest(f"{row.principal[:60]!r} is not a principal: write TYPE:NAME")
     return AclBinding(
         ResourcePattern(row.resourceType, row.resourceName, row.resourcePatternType),
         AccessControlEntry(row.principal, row.host, row.operation, row.permissionType),

@@ -348,7 +348,7 @@ def _read_plan(file: str) -> dict[Place, list[int]] | str:
         return f"cannot read {file}: {error.strerror}."
     except (ValueError, KeyError, TypeError):
         return (
-            f"{file} is no plan. It is JSON:"
+            f"{file} is not a reassignment plan. A plan is JSON:"
             ' {"version":1,"partitions":[{"topic":"news","partition":0,"replicas":[1,2]}]}.'
         )
     return found or f"{file} has no partitions."

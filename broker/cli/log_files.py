@@ -59,7 +59,7 @@ def kind_of(path: Path) -> str:
     if suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
         return suffix[1:]
     raise UnknownFile(
-        f"{path.name} is no file of a log. Files of these names are shown: .log, .index,"
+        f"{path.name} is not a log file. Files of these names are shown: .log, .index,"
         " .timeindex, .txnindex, .snapshot, meta.properties, partition.metadata, checkpoints."
     )
 

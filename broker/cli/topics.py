@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     _config_option(create)
     create.add_argument(
-        "--if-not-exists", action="store_true", help="a topic that exists is no error"
+        "--if-not-exists", action="store_true", help="do not fail when the topic exists"
     )
     json_lines_option(create)
     describe = action("describe", "show partitions, leaders, offsets and settings of topics")
@@ -86,7 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     delete = action("delete", "delete topics and all their records")
     delete.add_argument("topics", metavar="TOPIC", nargs="+")
     delete.add_argument(
-        "--if-exists", action="store_true", help="a topic that is missing is no error"
+        "--if-exists", action="store_true", help="do not fail when the topic does not exist"
     )
     delete.add_argument(
         "--internal",

@@ -114,7 +114,7 @@ class OAuthBearer:
             raise CannotConnect(f"no token from {self.url}: {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise AuthenticationFailed(
-                f"no token from {self.url}: its answer is no JSON with access_token"
+                f"no token from {self.url}: its answer is not JSON with access_token"
             ) from None
 
     def _expiry_s(self, text: str) -> float:
@@ -125,5 +125,5 @@ class OAuthBearer:
             return float(json.loads(base64.urlsafe_b64decode(padded))["exp"])
         except (binascii.Error, ValueError, KeyError, TypeError, RecursionError):
             raise AuthenticationFailed(
-                f"what {self.url} gives is no JSON Web Token with a time of expiry (exp)"
+                f"what {self.url} returns is not a JSON Web Token with an expiry time (exp)"
             ) from None

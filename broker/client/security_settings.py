@@ -3,7 +3,7 @@
 | setting | values |
 |---|---|
 | security.protocol | PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL |
-| ssl.truststore.location or .certificates | whom to trust: a store, or PEM |
+| ssl.truststore.location or .certificates | the certificates to trust: a store, or PEM |
 | ssl.keystore.location | the client's certificates and key: a store |
 | ssl.keystore.certificate.chain, ssl.keystore.key | the same as PEM |
 | ssl.truststore.type, ssl.keystore.type | PEM, PKCS12, JKS; not set: by the name of the file |

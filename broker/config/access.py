@@ -44,7 +44,7 @@ def super_users(values: Mapping[str, str]) -> frozenset[str]:
         kind, colon, _name = principal.partition(":")
         if not (kind and colon):
             raise ConfigError(
-                f"{SUPER_USERS}: {principal[:60]!r} is no principal. Write TYPE:NAME, as in"
+                f"{SUPER_USERS}: {principal[:60]!r} is not a principal. Write TYPE:NAME, as in"
                 " User:admin, with semicolons in between."
             )
     return frozenset(found)

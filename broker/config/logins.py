@@ -83,7 +83,7 @@ class LoginSetting(NamedTuple):
 
 
 def login_setting(name: str) -> LoginSetting | None:
-    """None for a name that is no login setting of this build."""
+    """None for a name that is not a login setting of this build."""
     if not name.startswith(PREFIX):
         return LoginSetting("", "", name) if NOTHING in IN_FRONT.get(name, ()) else None
     listener, _, rest = name.removeprefix(PREFIX).partition(".")

@@ -90,7 +90,7 @@ def _unescape(text: str, number: int, name: str) -> str:
             digits = text[at : at + 4]
             if len(digits) < 4 or any(d not in "0123456789abcdefABCDEF" for d in digits):
                 raise ConfigError(
-                    f"{name} line {number}: \\u{digits} is no character."
+                    f"{name} line {number}: \\u{digits} is not a character."
                     " Write four hexadecimal digits after \\u, or two backslashes for one."
                 )
             out.append(chr(int(digits, 16)))

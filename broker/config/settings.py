@@ -48,7 +48,7 @@ class ConfigError(ValueError):
 
 
 class UnknownSetting(ConfigError):
-    """A name on the command line that is no setting: a usage error of the command."""
+    """A name on the command line that is not a setting: a usage error of the command."""
 
 
 class Synonym:

@@ -69,7 +69,7 @@ def is_built_in() -> bool:
 
 
 def tls_setting(name: str) -> TlsSetting | None:
-    """None for a name that is no TLS setting of this build."""
+    """None for a name that is not a TLS setting of this build."""
     if name in FULFILLED:
         return TlsSetting("", name)
     if name.startswith(PREFIX):
@@ -231,7 +231,8 @@ def _truststore_problems(settings: TlsSettings) -> list[str]:
         wrong.append(
             settings.problem(
                 "ssl.truststore.location",
-                f"{CLIENT_AUTH}={settings.client_auth} needs the certificates to trust. Name them.",
+                f"{CLIENT_AUTH}={settings.client_auth} needs a truststore with the certificates to"
+                " trust. Set its location.",
             )
         )
     return wrong
@@ -249,6 +250,6 @@ def _reach_problems(settings: TlsSettings) -> list[str]:
 
 def suites_asked(settings: TlsSettings) -> tuple[str, ...]:
     """The cipher suites that the listener is limited to, under Java's names; () for the defaults.
-    The signal of RFC 5746 in Java's lists is no suite."""
+    The signal of RFC 5746 in Java's lists is not a cipher suite."""
     asked = list_of(",".join(settings.names("ssl.cipher.suites")))
     return tuple(name for name in asked if name != "TLS_EMPTY_RENEGOTIATION_INFO_SCSV")

@@ -105,7 +105,7 @@ def owner_problem(settings: ZooKeeperSettings) -> str | None:
     if not settings.set_acl or settings.has_owner:
         return None
     return (
-        "zookeeper.set.acl=true needs zookeeper.auth: nodes would have no owner."
+        "zookeeper.set.acl=true needs zookeeper.auth: znodes would have no owner."
         " Set zookeeper.auth=digest:USER:PASSWORD, or remove zookeeper.set.acl."
     )
 
@@ -146,7 +146,7 @@ def _connect(text: str) -> tuple[str, str]:
         port = int(match[2] or DEFAULT_PORT) if match else 0
         if match is None or not 0 < port < 65536:
             raise ValueError(
-                f"zookeeper.connect={text}: {host.strip()!r} is no host:port. Hosts stand between"
+                f"zookeeper.connect={text}: {host.strip()!r} is not HOST:PORT. Write hosts between"
                 " commas, and one chroot may follow the last: a:2181,b:2181/kafka."
             )
         found.append(f"{match[1]}:{port}")
@@ -194,8 +194,8 @@ def _tls(get: Callable[[str], object]) -> ZooKeeperTls | None:
         raise ValueError(f"{', '.join(refused)}: not available. Remove these settings.")
     if not stores["ssl.truststore.location"]:
         raise ValueError(
-            f"{ENABLE}=true needs {TLS}truststore.location: whom to trust. (Java would trust its"
-            " own authorities.)"
+            f"{ENABLE}=true needs {TLS}truststore.location with the certificates to trust."
+            " (Java would trust its own authorities.)"
         )
     versions = _versions(get)
     return ZooKeeperTls(_texts(stores), versions, _checks_host(get))
@@ -233,5 +233,5 @@ def _checks_host(get: Callable[[str], object]) -> bool:
     name = TLS + "endpoint.identification.algorithm"
     algorithm = str(get(name) or "")
     if algorithm.upper() not in ("", "HTTPS"):
-        raise ValueError(f"{name}={algorithm}: use HTTPS, or nothing to check no name.")
+        raise ValueError(f"{name}={algorithm}: use HTTPS, or an empty value to check no host name.")
     return bool(algorithm)

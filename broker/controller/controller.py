@@ -127,7 +127,7 @@ class Controller:
             self._work()
         except MetadataError as error:
             if not self._stopping and str(error) != self._said:
-                log.warning("the controller tries again: %s", error)
+                log.warning("the controller failed and tries again: %s", error)
             self._said = str(error)
             return False
         except Exception:

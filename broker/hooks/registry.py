@@ -400,7 +400,7 @@ class Registry:
             if answer is None:
                 return None
             if isinstance(answer, bool) or not isinstance(answer, int | float) or not answer > 0:
-                raise BadAnswer(f"it answered {str(answer)[:200]!r}, which is no number above 0")
+                raise BadAnswer(f"it answered {str(answer)[:200]!r}, which is not a number above 0")
             return float(answer)
 
         arguments = {"quota": quota, "user": user, "client_id": client_id}
@@ -492,7 +492,7 @@ def _principal(answer: Any) -> str | Reject | None:
         return Reject(answer.message[:MESSAGE_CHARACTERS_MAX])
     kind, colon, name = answer.partition(":") if isinstance(answer, str) else ("", "", "")
     if not (kind and colon and name) or len(answer.encode()) > PRINCIPAL_BYTES_MAX:
-        raise BadAnswer(f"it answered {str(answer)[:200]!r}, which is no TYPE:NAME")
+        raise BadAnswer(f"it answered {str(answer)[:200]!r}, which is not TYPE:NAME")
     return str(answer)
 
 

@@ -57,5 +57,5 @@ def allocate_block(tree: MetadataTree, broker_id: int) -> ProducerIdBlock:
         else:
             return block
     raise NoProducerIds(
-        f"gave up after {ATTEMPTS_MAX} attempts: each met a change of another broker"
+        f"gave up after {ATTEMPTS_MAX} attempts: each was overtaken by a change of another broker"
     )

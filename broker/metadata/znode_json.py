@@ -25,7 +25,7 @@ def to_json(value: Mapping[str, Any]) -> bytes:
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def read_object(data: bytes, versions: range | None = None) -> dict[str, Any]:

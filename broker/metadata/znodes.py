@@ -152,19 +152,19 @@ def unsanitized(node_name: str) -> str:
 
         return unquote(node_name, errors="strict")
     except UnicodeDecodeError as error:
-        raise ZnodeDataError(f"{node_name[:60]!r} is no sanitized name") from error
+        raise ZnodeDataError(f"{node_name[:60]!r} is not a sanitized name") from error
 
 
 def topic_name(value: object) -> str:
     """A legal topic name; names become directories, so nothing else may pass."""
     if isinstance(value, str) and _TOPIC_NAME.fullmatch(value) and value not in (".", ".."):
         return value
-    raise ZnodeDataError(f"{repr(value)[:60]} is no legal topic name")
+    raise ZnodeDataError(f"{repr(value)[:60]} is not a valid topic name")
 
 
 def partition_number(value: str) -> int:
     if not _PARTITION.fullmatch(value) or int(value) > znode.INT32_MAX:
-        raise ZnodeDataError(f"{value[:60]!r} is no partition number")
+        raise ZnodeDataError(f"{value[:60]!r} is not a partition number")
     return int(value)
 
 
@@ -210,7 +210,7 @@ _ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Fa-f:.%]*)\]|([^\[\]/:]
 def _endpoint(text: object, protocols: Mapping[str, str] | None) -> Endpoint:
     match = _ENDPOINT.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ZnodeDataError(f"{repr(text)[:80]} is no endpoint NAME://host:port")
+        raise ZnodeDataError(f"{repr(text)[:80]} is not an endpoint NAME://host:port")
     name = match[1]
     port = znode.integer(int(match[4]), "port", 0, 65535)
     if protocols is not None and name not in protocols:
@@ -273,7 +273,7 @@ class BrokerRegistration:
         asked = znode.object_of({"features": {}} | found, "features") if version >= 5 else {}
         for name, span in asked.items():
             if not isinstance(span, dict):
-                raise ZnodeDataError(f"feature {name[:60]!r} is no object")
+                raise ZnodeDataError(f"feature {name[:60]!r} is not a JSON object")
             features[name] = (
                 znode.integer_of(span, "min_version"),
                 znode.integer_of(span, "max_version"),
@@ -469,7 +469,7 @@ TopicPartition = tuple[str, int]
 
 def _topic_partition(value: object) -> TopicPartition:
     if not isinstance(value, dict):
-        raise ZnodeDataError(f"{repr(value)[:60]} is no topic and partition")
+        raise ZnodeDataError(f"{repr(value)[:60]} is not a topic and a partition")
     return topic_name(value.get("topic")), znode.integer_of(value, "partition", 0)
 
 

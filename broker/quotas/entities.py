@@ -145,7 +145,7 @@ def quotas_in(
         try:
             entity.names()
         except ZnodeDataError as error:
-            log.warning("the quota of /config/%s is left out: %s", path, error)
+            log.warning("the quota of /config/%s is ignored: %s", path, error)
             continue
         values = {key: value_of(path, key, texts[key]) for key in entity.keys() if key in texts}
         found = {key: value for key, value in values.items() if value is not None}
@@ -160,7 +160,7 @@ def value_of(path: str, key: str, text: str) -> float | None:
         value = math.nan
     if value > 0:
         return value
-    log.warning("/config/%s: %s=%.60r is no quota: it is left out", path, key, text)
+    log.warning("/config/%s: %s=%.60r is not a quota; it is ignored", path, key, text)
     return None
 
 

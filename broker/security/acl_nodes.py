@@ -99,7 +99,7 @@ def decode(data: bytes) -> frozenset[AccessControlEntry]:
 
 def _entry(row: object) -> AccessControlEntry:
     if not isinstance(row, dict):
-        raise ZnodeDataError(f"{repr(row)[:60]} is no access rule")
+        raise ZnodeDataError(f"{repr(row)[:60]} is not an access rule")
     principal = znode.text_of(row, "principal")
     if ":" not in principal:
         raise ZnodeDataError(f"principal is {principal[:60]!r}, not TYPE:NAME")
@@ -142,5 +142,5 @@ def _type(name: str) -> int:
     """Nodes have Kafka's Pascal form of a type, notes the capitals too."""
     code = _TYPES.get(name) or RESOURCE_TYPES.get(name.upper())
     if code is None:
-        raise ZnodeDataError(f"{name[:60]!r} is no type of resource")
+        raise ZnodeDataError(f"{name[:60]!r} is not a resource type")
     return code

@@ -79,5 +79,5 @@ def users(state: ClusterState) -> list[str]:
             try:
                 found.append(znodes.unsanitized(name))
             except ZnodeDataError as error:
-                log.warning("/config/%s is left out: %s", path, error)
+                log.warning("/config/%s is ignored: %s", path, error)
     return sorted(found)

@@ -135,7 +135,7 @@ def decode(data: bytes) -> DelegationToken:
     found = znode_json.read_object(data, range(1, VERSION + 1))
     renewers = found.get("renewers")
     if not isinstance(renewers, list):
-        raise ZnodeDataError("renewers is no list")
+        raise ZnodeDataError("renewers is not a list")
     owner = _principal(found.get("owner"))
     return DelegationToken(
         znode_json.text_of(found, "tokenId"),
@@ -150,7 +150,7 @@ def decode(data: bytes) -> DelegationToken:
 
 def _principal(value: Any) -> str:
     if not isinstance(value, str):
-        raise ZnodeDataError("a principal is no text")
+        raise ZnodeDataError("a principal is not a string")
     found = znodes.unsanitized(value)
     if ":" not in found:
         raise ZnodeDataError("a principal is not TYPE:NAME")

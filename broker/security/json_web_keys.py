@@ -113,7 +113,7 @@ def keys_of(data: bytes) -> tuple[Key, ...]:
         rows = json.loads(data)["keys"][:KEYS_MAX]
         found = [key for row in rows if (key := _key_of(dict(row))) is not None]
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise ValueError("it is no set of keys (JWKS)") from None
+        raise ValueError("it is not a JSON Web Key Set (JWKS)") from None
     if not found:
         raise ValueError("it has no public key of RSA (2,048 bits or more), EC or Ed25519")
     return tuple(found)

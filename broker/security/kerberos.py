@@ -104,7 +104,8 @@ class Kerberos:
             user = self._names.of(principal)
         except NoShortName:
             raise LoginFailed(
-                "Authentication failed: no rule makes a short name of the principal"
+                "Authentication failed: no rule of sasl.kerberos.principal.to.local.rules matches"
+                " the principal"
             ) from None
         if len(user) > USER_CHARS_MAX:
             raise InvalidCredentials(NAME)

@@ -28,7 +28,7 @@ _PLACE = re.compile(r"\$([0-9]+)")
 
 
 class NoShortName(Exception):
-    """No rule fits, or its result is no simple name."""
+    """No rule fits, or its result is not a simple name."""
 
 
 class Rule(NamedTuple):

@@ -109,7 +109,7 @@ def _check(name: str, mechanism: str, iterations: int) -> None:
     if not name:
         raise ConfigError("the name of the user is missing.")
     if mechanism not in HASHES:
-        raise ConfigError(f"{mechanism} is no mechanism of SCRAM: use {' or '.join(HASHES)}.")
+        raise ConfigError(f"{mechanism} is not a SCRAM mechanism: use {' or '.join(HASHES)}.")
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise ConfigError(
             f"{iterations} iterations: {mechanism} takes {ITERATIONS_MIN} to {ITERATIONS_MAX}."

@@ -42,7 +42,7 @@ CBC_IV_BYTES, GCM_IV_BYTES, TAG_BITS = 16, 12, 128
 
 
 class BadPassword(ValueError):
-    """The text is no encrypted password, or its secret is another."""
+    """The text is not an encrypted password, or it was encrypted with another secret."""
 
 
 class Means(NamedTuple):
@@ -108,20 +108,22 @@ def decode(secret: str, text: str) -> str:
         )
         length = int(fields["passwordLength"])
         if means.problems() or means.iterations < 1:
-            raise BadPassword("it is encrypted in a way that is not known here")
+            raise BadPassword(
+                "it is encrypted with an algorithm or format that this broker does not support"
+            )
         if means.cipher == GCM and int(fields["authenticationTagLength"]) != TAG_BITS:
             raise BadPassword(f"its tag has not {TAG_BITS} bits")
     except (ValueError, KeyError) as error:
         if isinstance(error, BadPassword):
             raise
-        raise BadPassword("it is no encrypted password") from None
+        raise BadPassword("it is not an encrypted password") from None
     opened = _OPENERS[means.cipher](_key(secret, salt, means), vector, sealed)
     try:
         password = opened.decode()
     except UnicodeDecodeError:
-        raise BadPassword("its secret is another") from None
+        raise BadPassword("it was encrypted with another secret") from None
     if _units(password) != length:
-        raise BadPassword("its secret is another")
+        raise BadPassword("it was encrypted with another secret")
     return password
 
 
@@ -129,7 +131,7 @@ def _open_gcm(key: bytes, vector: bytes, sealed: bytes) -> bytes:
     try:
         return AESGCM(key).decrypt(vector, sealed, None)
     except (InvalidTag, ValueError):
-        raise BadPassword("its secret is another") from None
+        raise BadPassword("it was encrypted with another secret") from None
 
 
 def _open_cbc(key: bytes, vector: bytes, sealed: bytes) -> bytes:
@@ -139,7 +141,7 @@ def _open_cbc(key: bytes, vector: bytes, sealed: bytes) -> bytes:
         padded = decryptor.update(sealed) + decryptor.finalize()
         return unpadder.update(padded) + unpadder.finalize()
     except ValueError:
-        raise BadPassword("its secret is another") from None
+        raise BadPassword("it was encrypted with another secret") from None
 
 
 _OPENERS: dict[str, Callable[[bytes, bytes, bytes], bytes]] = {CBC: _open_cbc, GCM: _open_gcm}

@@ -86,7 +86,9 @@ class SignedTokens:
             header = jwt.get_unverified_header(token)
             algorithm, key_id = header.get("alg"), header.get("kid")
             if "crit" in header or not isinstance(algorithm, str):
-                raise TokenRefused("its header asks for what this broker does not know")
+                raise TokenRefused(
+                    "its header has a critical extension (crit), or no algorithm (alg)"
+                )
             key = self._keys.find(key_id, algorithm)
             if key is None:
                 raise TokenRefused("no key of the set fits its key id and algorithm")
@@ -115,7 +117,7 @@ class SignedTokens:
         except jwt.MissingRequiredClaimError as error:
             raise TokenRefused(f"its claim {error.claim} is missing") from None
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
-            raise TokenRefused("it is no JSON Web Token") from None
+            raise TokenRefused("it is not a JSON Web Token") from None
 
 
 def _expected(settings: LoginSettings, name: str, found: tuple[str, ...]) -> list[str]:

@@ -20,7 +20,7 @@ def seconds_of(claims: Claims, name: str) -> float | None:
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= SECONDS_MAX:
-        raise TokenRefused(f"its claim {name} is no point in time")
+        raise TokenRefused(f"its claim {name} is not a timestamp")
     return float(value)
 
 
@@ -41,7 +41,7 @@ def text_of(claims: Claims, name: str) -> str:
     """A text that is not blank, without the white space around it. Raises TokenRefused."""
     value = claims.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise TokenRefused(f"its claim {name} is no text")
+        raise TokenRefused(f"its claim {name} is not a string")
     return value.strip()
 
 
@@ -50,7 +50,7 @@ def scopes_of(claims: Claims, name: str) -> list[str]:
     value = claims.get(name, [])
     scopes = [value] if isinstance(value, str) else value
     if not isinstance(scopes, list) or not all(isinstance(s, str) and s.strip() for s in scopes):
-        raise TokenRefused(f"its claim {name} is no list of scopes")
+        raise TokenRefused(f"its claim {name} is not a list of scopes")
     stripped = [scope.strip() for scope in scopes]
     if len(set(stripped)) < len(stripped):
         raise TokenRefused(f"its claim {name} has a scope twice")

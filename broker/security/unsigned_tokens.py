@@ -30,7 +30,7 @@ class UnsignedTokens:
         self._scopes = frozenset(jaas_options.get(_OPTION + "RequiredScope", "").split())
         skew_ms = jaas_options.get(_OPTION + "AllowableClockSkewMs", "").strip() or "0"
         if not skew_ms.isascii() or not skew_ms.isdigit() or len(skew_ms) > 9:
-            raise ConfigError(f"{_OPTION}AllowableClockSkewMs is no number of milliseconds.")
+            raise ConfigError(f"{_OPTION}AllowableClockSkewMs is not a number of milliseconds.")
         self._skew_s = int(skew_ms) / 1000
 
     def validate(self, token: str) -> ValidToken:
@@ -55,7 +55,7 @@ def _claims_of(token: str) -> Claims:
         header, body, signature = token.split(".")
         algorithm, claims = _decoded(header)["alg"], _decoded(body)
     except (ValueError, KeyError, RecursionError):
-        raise TokenRefused("it is no JSON Web Token") from None
+        raise TokenRefused("it is not a JSON Web Token") from None
     if algorithm != "none" or signature:
         raise TokenRefused("it is signed, and this listener takes unsigned tokens alone")
     return claims

@@ -40,7 +40,9 @@ class Clock:
         """Moves both clocks forward by `ms` milliseconds, and wakes the waits that are due. Raises
         ValueError for a negative `ms`."""
         if ms < 0:
-            raise ValueError("time does not go back; move_wall sets the wall clock back")
+            raise ValueError(
+                "the monotonic clock cannot go back; use move_wall to set the wall clock back"
+            )
         self._system.move_wall_clock(ms)
         self._system.move_monotonic(ms)
         self._tell()

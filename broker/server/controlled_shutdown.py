@@ -67,7 +67,10 @@ class ControlledShutdown:
                 return
             if attempt + 1 < attempts:
                 self._wait(self._config.integer("controlled.shutdown.retry.backoff.ms") / 1000)
-        log.warning("this node stops and still leads partitions: their clients wait for elections")
+        log.warning(
+            "this node stops and still leads partitions: their clients wait until the controller"
+            " elects other leaders"
+        )
 
     def _has_moved(self) -> bool:
         try:
@@ -75,7 +78,7 @@ class ControlledShutdown:
             if remaining is None:
                 remaining = self._ask_controller()
         except (ClientError, KafkaError, MetadataError) as error:
-            log.warning("the controller does not take over the leadership yet: %s", error)
+            log.warning("the controller has not moved the leadership of this node yet: %s", error)
             return False
         if remaining:
             log.info("this node still leads %d partitions: no other is in sync", len(remaining))

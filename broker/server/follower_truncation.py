@@ -45,8 +45,8 @@ def follow_bounds(
         _truncate(name, own, high_watermark, leader_end, "its leader's log ends there")
     elif end < leader_start:
         log.warning(
-            "%s: ends at offset %d, and its leader's log begins at %d: all records are removed, and"
-            " it is fetched from there",
+            "%s: ends at offset %d, and its leader's log begins at %d: all records are removed,"
+            " and the follower fetches from that offset",
             name,
             end,
             leader_start,

@@ -70,7 +70,7 @@ class IsrChanges:
             change = self._change(state, topic, index, remove=leaving)
             if change is not None:
                 log.info(
-                    "%s-%d: brokers %s are to leave the ISR %s: they were not caught up for"
+                    "%s-%d: removing brokers %s from the ISR %s: they were not caught up for"
                     " replica.lag.time.max.ms",
                     topic,
                     index,

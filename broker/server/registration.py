@@ -210,7 +210,8 @@ def _claim(tree: MetadataTree, path: str, data: bytes, *also: Operation) -> bool
         log.info("%s is from an earlier session of this node; this session replaces it", path)
         first = [DeleteNode(path, stat.version)]
     raise StoreUnavailable(
-        f"{path}: gave up after {ATTEMPTS_MAX} attempts, each met a change of another broker"
+        f"{path}: gave up after {ATTEMPTS_MAX} attempts: each was overtaken by a"
+        " change of another broker"
     )
 
 

@@ -286,7 +286,7 @@ class _Fetcher:
             return
         if why and why != self._failure:
             log.warning(
-                "cannot fetch from broker %d: %s. It is tried again every %d ms"
+                "cannot fetch from broker %d: %s. The fetcher tries again every %d ms"
                 " (replica.fetch.backoff.ms).",
                 self._broker_id,
                 why,
@@ -341,8 +341,8 @@ class _Fetcher:
         self._version = min(newest, VERSION_MAX, settings.version_max)
         if not max(lowest, VERSION_MIN) <= self._version:
             raise NotSpokenByBroker(
-                f"it serves Fetch in versions {lowest} to {newest}, and followers need version"
-                f" {VERSION_MIN} at least (Kafka 2.7)"
+                f"it serves Fetch versions {lowest} to {newest}, but followers need at least"
+                f" version {VERSION_MIN} (Kafka 2.7)"
             )
         return connection
 

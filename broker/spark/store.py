@@ -40,7 +40,7 @@ class Files(Protocol):
         """Raises OSError."""
 
     def delete(self, path: str) -> None:
-        """Deletes a file; an absent one is no error. Raises OSError."""
+        """Deletes a file; a missing one is not an error. Raises OSError."""
 
     def modified_ms(self, path: str) -> int:
         """Raises FileNotFoundError, OSError."""
@@ -55,4 +55,4 @@ class Files(Protocol):
         first. Raises FileExistsError, OSError."""
 
     def delete_tree(self, directory: str) -> None:
-        """Deletes a directory with its content; an absent one is no error. Raises OSError."""
+        """Deletes a directory with its content; a missing one is not an error. Raises OSError."""

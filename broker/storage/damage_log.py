@@ -18,13 +18,13 @@ def write_damage(logs: LogManager) -> int:
         path = Path(find.path)
         log.error(
             "%s: bytes %d to %d of %s hold no valid batch; fetches that meet them are answered"
-            " CORRUPT_MESSAGE. Consumers can go on behind them; to mend it, stop the broker and"
-            " put a good copy of the file in place",
+            " CORRUPT_MESSAGE. Consumers can continue after them. To repair the file, stop the"
+            " broker and restore it from a backup",
             path.parent.name,
             find.first,
             find.end,
             path,
         )
     if len(finds) > LINES_MAX:
-        log.error("%d more stretches of bad bytes were found", len(finds) - LINES_MAX)
+        log.error("%d more damaged ranges of bytes were found", len(finds) - LINES_MAX)
     return len(finds)

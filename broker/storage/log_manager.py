@@ -365,7 +365,7 @@ class LogManager:
         try:
             path.rename(aside)
         except OSError as error:
-            log.error("%s is not in the metadata and cannot be put aside: %s", path, error)
+            log.error("%s is not in the metadata and cannot be renamed: %s", path, error)
             return
         log.warning("%s is not in the metadata; renamed it to %s", path, aside.name)
 

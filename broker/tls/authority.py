@@ -46,11 +46,11 @@ class Authority:
             certificate = x509.load_pem_x509_certificate(certificate_pem)
             key = serialization.load_pem_private_key(key_pem, None)
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"the authority cannot be read: {error}.") from None
+            raise ConfigError(f"the certificate authority cannot be read: {error}.") from None
         if not isinstance(key, ec.EllipticCurvePrivateKey) or (
             key.public_key() != certificate.public_key()
         ):
-            raise ConfigError("the key is not that of the authority's certificate.")
+            raise ConfigError("the key does not belong to the authority's certificate.")
         return cls(certificate, key)
 
     @property

@@ -25,7 +25,9 @@ def file_of(url: str) -> str | None:
         return None
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path:
         return unquote(parts.path)
-    raise ConfigError(f"{url} is no https: or file: address. Over http: others could give keys.")
+    raise ConfigError(
+        f"{url} is not an https: or file: address. Over http: an attacker could replace the keys."
+    )
 
 
 def read_file(path: str, bytes_max: int) -> bytes:

@@ -47,7 +47,7 @@ class _Reader:
 
     def take(self, size: int) -> bytes:
         if size < 0 or size > len(self._data) - self._at:
-            raise BadJks("the store is cut")
+            raise BadJks("the store is truncated")
         self._at += size
         return self._data[self._at - size : self._at]
 
@@ -105,11 +105,11 @@ def private_key(protected: bytes, password: str) -> bytes:
     """The key as DER of PrivateKeyInfo (PKCS#8). Raises BadJks for a wrong password."""
     at = protected.find(KEY_PROTECTOR)
     if not 0 <= at <= 16:
-        raise BadJks("the key is not protected as JKS does; convert the store to PKCS12")
+        raise BadJks("the key has an unknown kind of protection; convert the store to PKCS12")
     at += len(KEY_PROTECTOR) + 2  # the parameters, NULL
     data = _octet_string(protected, at)
     if len(data) < 2 * DIGEST_BYTES:
-        raise BadJks("the protected key is cut")
+        raise BadJks("the protected key is truncated")
     salt, sealed, check = data[:20], data[20:-20], data[-20:]
     secret, stream, last = _wide(password), bytearray(), salt
     while len(stream) < len(sealed):

@@ -64,8 +64,8 @@ def read_store(path: str, setting: str) -> bytes:
         ) from None
     if len(data) > STORE_BYTES_MAX:
         raise ConfigError(
-            f"{setting}={path}: the file is larger than {STORE_BYTES_MAX} bytes: it is no keystore"
-            " and no truststore. Name the right file."
+            f"{setting}={path}: the file is larger than {STORE_BYTES_MAX} bytes: it is neither a"
+            " keystore nor a truststore. Correct the path."
         )
     return data
 

@@ -21,7 +21,7 @@ PATTERN_LETTERS_MAX = 4096
 
 
 class InvalidPattern(ValueError):
-    """The text is no regular expression of RE2, or is too large. The message says why."""
+    """The text is not a regular expression of RE2, or is too large. The message says why."""
 
 
 class Match(Protocol):

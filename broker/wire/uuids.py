@@ -22,4 +22,4 @@ def uuid_bytes(text: str) -> bytes:
         raw = urlsafe_b64decode(text + "==")  # passes over letters that are not of the alphabet
         if len(raw) == UUID_BYTES and uuid_text(raw) == text:
             return raw
-    raise ValueError(f"{text[:60]!r} is no id of 22 base64url characters")
+    raise ValueError(f"{text[:60]!r} is not an id of 22 base64url characters")

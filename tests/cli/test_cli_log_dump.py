@@ -176,7 +176,7 @@ def test_text_files(tmp_path: Path):
 
 def test_a_name_that_no_log_file_has(tmp_path: Path):
     ran = dump(written(tmp_path, "notes.txt", b"x"))
-    assert ran.status == 1 and "notes.txt is no file of a log" in ran.err
+    assert ran.status == 1 and "notes.txt is not a log file" in ran.err
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -216,7 +216,7 @@ def test_the_files_of_apache_kafka(kafka):
 
 
 def test_a_directory_is_walked(tmp_path: Path):
-    """F31: `log dump DIR` said that the directory is no file of a log."""
+    """F31: `log dump DIR` said that the directory is not a log file."""
     settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
     with Broker(settings) as broker:
         at = ("-b", broker.bootstrap_servers)

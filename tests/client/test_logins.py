@@ -103,9 +103,9 @@ def test_a_token_of_a_file_is_read_for_each_login(oauth, tmp_path, caplog):
     [
         (None, "cannot be read: No such file"),
         ("x" * 65_537, "has more than 65536 bytes"),
-        ("opaque", "no JSON Web Token with a time of expiry"),
-        ("e30.e30.e30", "no JSON Web Token with a time of expiry"),
-        ("a.b\x01auth=Bearer c.d", "no JSON Web Token with a time of expiry"),
+        ("opaque", "not a JSON Web Token with an expiry time"),
+        ("e30.e30.e30", "not a JSON Web Token with an expiry time"),
+        ("a.b\x01auth=Bearer c.d", "not a JSON Web Token with an expiry time"),
     ],
 )
 def test_what_is_no_token_is_not_sent(oauth, tmp_path, text, said):
@@ -177,10 +177,10 @@ def test_client_id_and_secret_may_be_settings_and_are_encoded_when_asked(oauth, 
         ((401, {}, b"{}"), AuthenticationFailed, "for client news writer: HTTP 401"),
         ((302, {"Location": "https://localhost/"}, b""), AuthenticationFailed, "HTTP 302"),
         ((503, {}, b""), CannotConnect, "HTTP 503"),
-        ((200, {}, b"<html>"), AuthenticationFailed, "its answer is no JSON with access_token"),
-        ((200, {}, b"[]"), AuthenticationFailed, "its answer is no JSON with access_token"),
-        ((200, {}, b"{}"), AuthenticationFailed, "its answer is no JSON with access_token"),
-        ((200, {}, b" " * 70_000), AuthenticationFailed, "its answer is no JSON with"),
+        ((200, {}, b"<html>"), AuthenticationFailed, "its answer is not JSON with access_token"),
+        ((200, {}, b"[]"), AuthenticationFailed, "its answer is not JSON with access_token"),
+        ((200, {}, b"{}"), AuthenticationFailed, "its answer is not JSON with access_token"),
+        ((200, {}, b" " * 70_000), AuthenticationFailed, "its answer is not JSON with"),
     ],
 )
 def test_an_endpoint_that_gives_no_token(oauth, provider, tmp_path, answer, kind, said):
@@ -202,7 +202,10 @@ def test_an_endpoint_that_is_not_trusted_gets_no_secret(oauth, provider, tmp_pat
     ("wrong", "said"),
     [
         ({URL: None}, f"{URL} is needed"),
-        ({URL: "http://localhost/token"}, f"{URL}: http://localhost/token is no https: or file:"),
+        (
+            {URL: "http://localhost/token"},
+            f"{URL}: http://localhost/token is not an https: or file:",
+        ),
         ({"sasl.jaas.config": f"{OAUTH_MODULE} required;"}, "sasl.jaas.config needs clientId="),
         ({"sasl.jaas.config": f'{OAUTH_MODULE} required a="{SECRET}"'}, "does not end with a semi"),
         ({"sasl.jaas.config": f"{OAUTH_MODULE} required; y required;"}, "names several login"),

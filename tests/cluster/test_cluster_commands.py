@@ -160,4 +160,4 @@ def test_unknown_names_have_the_usual_words(cluster, tmp_path):
     assert refused.status == 1 and "absent" in refused.err
     assert "UNKNOWN_TOPIC_OR_PARTITION" in refused.err
     refused = ran(cluster, "reassign", "--execute", "-", stdin=b"{}")
-    assert refused.status == 1 and "is no plan" in refused.err
+    assert refused.status == 1 and "is not a reassignment plan" in refused.err

@@ -70,7 +70,7 @@ def test_the_form_of_kafka_storage(tmp_path):
     [
         ((), "NAME is missing"),
         (("--add-scram", "SCRAM-SHA-256"), "not MECHANISM=["),
-        (("--add-scram", "SCRAM-SHA-1=[name=a,password=b]"), "no mechanism of SCRAM"),
+        (("--add-scram", "SCRAM-SHA-1=[name=a,password=b]"), "not a SCRAM mechanism"),
         (("--add-scram", "SCRAM-SHA-256=[password=b]"), "name of the user is missing"),
         (("--add-scram", "SCRAM-SHA-256=[name=a]"), "one of password and saltedpassword"),
         (("--add-scram", "SCRAM-SHA-256=[name=a,password=]"), "is empty"),

@@ -19,7 +19,9 @@ INVALID = (
     "Authentication failed during authentication due to invalid credentials with SASL mechanism"
     " GSSAPI"
 )
-NO_NAME = "Authentication failed: no rule makes a short name of the principal"
+NO_NAME = (
+    "Authentication failed: no rule of sasl.kerberos.principal.to.local.rules matches the principal"
+)
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 

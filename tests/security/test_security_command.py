@@ -252,5 +252,5 @@ def test_renew_refuses_the_key_of_another_authority(tmp_path, capsys):
     before = (tmp_path / "security" / PEM).read_bytes()
     (tmp_path / "security" / CA_KEY).write_bytes((other / "security" / CA_KEY).read_bytes())
     assert run("renew", tmp_path) == 1
-    assert "not that of the authority" in capsys.readouterr().err
+    assert "does not belong to the authority" in capsys.readouterr().err
     assert (tmp_path / "security" / PEM).read_bytes() == before

@@ -40,7 +40,7 @@ def test_lines_have_a_limit_and_the_rest_is_counted(tmp_path, caplog):
     with caplog.at_level(logging.ERROR, "barnabas.logs"):
         assert write_damage(Logs(disk)) == LINES_MAX + 7
         assert len(caplog.messages) == LINES_MAX + 1
-        assert caplog.messages[-1] == "7 more stretches of bad bytes were found"
+        assert caplog.messages[-1] == "7 more damaged ranges of bytes were found"
         caplog.clear()
         assert write_damage(Logs(disk)) == 0 and not caplog.messages
     assert corrupt_ranges(disk.cache) == LINES_MAX + 7

@@ -130,7 +130,10 @@ KEYSTORE = {"ssl.keystore.location": "/nowhere/broker.jks"}
         (KEYSTORE | {"ssl.keystore.type": "BKS"}, "ssl.keystore.type .*not a known format"),
         (KEYSTORE | {"ssl.keystore.key": "x"}, "ssl.keystore.key .* Remove one"),
         ({"ssl.keystore.key": "x"}, "ssl.keystore.certificate.chain .* is missing"),
-        (KEYSTORE | {"ssl.client.auth": "required"}, "needs the certificates to trust"),
+        (
+            KEYSTORE | {"ssl.client.auth": "required"},
+            "needs a truststore with the certificates to trust",
+        ),
         (KEYSTORE | {"ssl.client.auth": "perhaps"}, "ssl.client.auth=perhaps"),
         (KEYSTORE | {"listener.name.safe.ssl.client.auth": "perhaps"}, "ssl.client.auth=perhaps"),
         (KEYSTORE | {"listener.name.sfae.ssl.client.auth": "required"}, "no SSL or SASL_SSL"),

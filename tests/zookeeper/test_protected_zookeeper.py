@@ -299,4 +299,4 @@ def test_the_section_client_of_a_jaas_file(brokers, sasl, zk, tmp_path, monkeypa
         f"-Djava.security.auth.login.config={file} -Dzookeeper.sasl.client=false",
     )
     acl = {"zookeeper.set.acl": "true"}
-    assert "nodes would have no owner" in refused(brokers, sasl.connect("/k"), acl)
+    assert "znodes would have no owner" in refused(brokers, sasl.connect("/k"), acl)

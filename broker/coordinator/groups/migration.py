@@ -54,7 +54,7 @@ class Migration:
             return group, records.beginning(group)
         refusal = self._no_upgrade(classic)
         if refusal is not None:
-            log.info("group %s stays a classic group: %s", classic.group_id, refusal)
+            log.info("group %s remains a classic group: %s", classic.group_id, refusal)
             raise GroupIdNotFound(f"Group {classic.group_id} is not a consumer group.")
         try:
             for member in classic.members.values():
@@ -71,7 +71,7 @@ class Migration:
         if self._settings.migration not in UPGRADES:
             return "group.consumer.migration.policy does not allow it"
         if classic.protocol_type != "consumer":
-            return "its members are no consumers"
+            return "its members do not use the consumer protocol"
         if len(classic.members) > self._settings.members_max:
             return "it has more members than a consumer group may have"
         return None
@@ -137,7 +137,7 @@ class Migration:
         elif count > self._coordinator.settings.members_max:
             refusal = "it has more members than a classic group may have"
         if refusal is not None:
-            log.info("group %s stays a consumer group: %s", group.group_id, refusal)
+            log.info("group %s remains a consumer group: %s", group.group_id, refusal)
         return refusal is None
 
     def downgrade(
@@ -156,7 +156,7 @@ class Migration:
         entries.append(group_entry(classic, assignments))
         log.info("group %s becomes a classic group", group.group_id)
         self._coordinator.replace_by_classic(group, classic)
-        flight = ConsumerGroup(group.group_id)  # the writes of a group that is no more
+        flight = ConsumerGroup(group.group_id)  # the writes of a deleted group
         flight.dead = True
         self._heartbeats.writes.write(flight, entries, done)
         if rebalance:

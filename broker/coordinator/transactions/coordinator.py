@@ -210,7 +210,7 @@ class TransactionCoordinator:
         try:
             self.steps.reserved_producer_id = self._new_producer_id()
         except (KafkaError, MetadataError) as error:
-            log.info("no producer id is in reserve: %s", error)
+            log.info("no producer id is reserved: %s", error)
 
     # -- a producer comes -----------------------------------------------------------------------
 
