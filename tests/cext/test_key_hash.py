@@ -1,5 +1,8 @@
 """The key hashes of the C code against their plain-Python twins."""
 
+import importlib
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,3 +46,11 @@ def test_other_things_are_refused():
         key_hash.murmur2_partitions(["text"], 3)
     with pytest.raises(ValueError):
         key_hash.murmur2_partitions([b""], 0)
+
+
+def test_plugins_find_the_hashes_in_their_former_place_with_a_warning(monkeypatch):
+    monkeypatch.delitem(sys.modules, "barnabas.cext.key_hash", raising=False)
+    with pytest.warns(DeprecationWarning, match=r"barnabas\.cext\.record\.key_hash now"):
+        former = importlib.import_module("barnabas.cext.key_hash")
+    for name in former.__all__:
+        assert getattr(former, name) is getattr(key_hash, name)

@@ -32,6 +32,7 @@ CEXT = (
     "fetch",
     "produce",
     "replica",
+    "key_hash",  # the former place of record.key_hash
 )
 
 # Layer -> the layers it may import. A layer is a top-level module or package; the sub-packages of
