@@ -8,6 +8,7 @@
     the state changes         the other brokers get it (channel_manager.py)
     a topic has no id         it gets one (kafka-topics of 2.7 and older gives none)
     a partition has no state  it gets a leader and its first state
+    a node of an old tool     elections and reassignments (old_tools.py)
     /admin/delete_topics/T    the topic is deleted; with delete.topic.enable=false the mark is
                               removed
     old notifications         (/config/changes, /isr_change_notification) are removed after fifteen
@@ -30,6 +31,7 @@ from barnabas.controller.channel_manager import ControllerChannelManager
 from barnabas.controller.controller_role import ControllerRole
 from barnabas.controller.elections import Elections
 from barnabas.controller.new_partitions import KnownId, begin_partitions, give_ids, stateless
+from barnabas.controller.old_tools import OldToolRequests
 from barnabas.controller.reassignments import Reassignments
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.metadata import znodes
@@ -89,6 +91,7 @@ class Controller:
         self._said = ""
         self._stopping = False
         self._wake = threading.Event()
+        self._old_tools = OldToolRequests(tree, reader, elections, reassignments, self._wake.set)
         self._thread = NamedThread(target=self._run, name="controller", daemon=True)
 
     def start(self) -> None:
@@ -153,6 +156,7 @@ class Controller:
         begin_partitions(self._tree, self._reader, stateless(self._reader.state), check)
         self._elections.run(check)
         self._reassignments.advance(check)
+        self._old_tools.run(check)
         self._channels.update(self._reader.state)
         self._delete_marked()
         self._delete_notes()

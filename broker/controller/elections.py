@@ -33,7 +33,7 @@ from barnabas.metadata.cluster_state import (
     Partition,
 )
 from barnabas.metadata.state_changes import shares_with_notes
-from barnabas.metadata.tree import CheckVersion, MetadataTree, MultiFailed, SetData
+from barnabas.metadata.tree import CheckVersion, MetadataTree, MultiFailed, Operation, SetData
 from barnabas.metadata.znodes import PartitionState
 
 NO_LEADER = -1
@@ -184,6 +184,7 @@ class Elections:
         self._topic_config = topic_config
         self._lock = threading.Lock()
         self._judged = ClusterState()  # no partition of it needs an election
+        self.unclean_count = 0  # leaders that were not in the ISR, elected by this node
         self._leaving: dict[int, int] = {}  # brokers that shut down: their epochs
 
     def run(self, check: Sequence[CheckVersion]) -> None:
@@ -315,6 +316,7 @@ class Elections:
             try:
                 for part in shares_with_notes(changed, self._tree, check):
                     self._tree.multi(part)
+                    self.unclean_count += sum(_is_unclean(state, row) for row in part)
             except MultiFailed as failed:
                 if failed.index < len(check) or attempt == ATTEMPTS_MAX:
                     raise failed.error from failed
@@ -329,6 +331,16 @@ def _partitions(state: ClusterState) -> Iterator[tuple[str, int, Partition]]:
         if not topic.deleting:
             for index, partition in topic.partitions.items():
                 yield name, index, partition
+
+
+def _is_unclean(state: ClusterState, row: Operation) -> bool:
+    """Whether an operation elects a leader that was not in the ISR of `state`."""
+    if not isinstance(row, SetData) or (place := znodes.partition_of_state(row.path)) is None:
+        return False
+    partition = state.partition(*place)
+    leader = PartitionState.decode(row.data).leader
+    isr = () if partition is None or partition.state is None else partition.state.isr
+    return leader != NO_LEADER and leader not in isr
 
 
 def _write_of(name: str, index: int, partition: Partition, after: PartitionState) -> SetData:

@@ -14,7 +14,7 @@ from barnabas.client.failures import ClientError
 from barnabas.config import BrokerConfig
 from barnabas.errors import KafkaError, NotController, error_of
 from barnabas.metadata.cluster_state import ClusterState
-from barnabas.metadata.tree import MetadataError
+from barnabas.metadata.tree import MetadataError, StoreUnavailable
 from barnabas.server.inter_broker import InterBroker
 from barnabas.wire import request
 
@@ -55,13 +55,18 @@ class ControlledShutdown:
 
     def run(self) -> None:
         """Tries controlled.shutdown.max.retries times, with controlled.shutdown.retry.backoff.ms in
-        between. The last node of a cluster has no other node to wait for."""
+        between. The last node of a cluster has no other node to wait for. Without ZooKeeper nobody
+        can be elected, and there is no second attempt."""
         if not self._config.boolean("controlled.shutdown.enable"):
             return
         self._stop_followers()
         attempts = self._config.integer("controlled.shutdown.max.retries")
         for attempt in range(attempts):
-            if self._has_moved():
+            try:
+                if self._has_moved():
+                    return
+            except StoreUnavailable as error:
+                log.warning("no leadership is moved at this stop: %s", error)
                 return
             if not self._cluster().brokers.keys() - {self._node_id}:
                 return
@@ -77,6 +82,8 @@ class ControlledShutdown:
             remaining = self._leave(self._node_id)
             if remaining is None:
                 remaining = self._ask_controller()
+        except StoreUnavailable:
+            raise
         except (ClientError, KafkaError, MetadataError) as error:
             log.warning("the controller has not moved the leadership of this node yet: %s", error)
             return False

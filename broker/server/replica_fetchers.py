@@ -18,7 +18,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from barnabas.cext.log.log_handle import LogError
@@ -137,6 +137,7 @@ class ReplicaFetchers:
         self._lock = threading.Lock()
         self._fetchers: dict[tuple[int, int], _Fetcher] = {}
         self._places: dict[Name, tuple[int, int]] = {}
+        self._leaders: dict[Name, Leader] = {}
         self._is_stopped = False
 
     def follow(self, changes: Mapping[Name, Leader | None]) -> None:
@@ -148,15 +149,32 @@ class ReplicaFetchers:
             if self._is_stopped:
                 return
             for name, leader in changes.items():
-                place = None if leader is None else (leader.broker_id, self._share_of(name))
-                known = self._places.get(name)
-                if known is not None and known != place:
-                    self._fetchers[known].remove(name)
-                    del self._places[name]
-                if leader is not None and place is not None:
-                    self._fetcher(place).add(name, leader)
-                    self._places[name] = place
+                self._follow(name, leader)
             self._end_idle()
+
+    def resize(self, count: int) -> None:
+        """Fetches with `count` threads for each leader (num.replica.fetchers) from now on."""
+        with self._lock:
+            if self._is_stopped or count == self._settings.fetchers:
+                return
+            self._settings = replace(self._settings, fetchers=count)
+            for name, leader in list(self._leaders.items()):
+                if self._places[name] != self._place_of(name, leader):
+                    self._follow(name, leader)
+            self._end_idle()
+
+    def _follow(self, name: Name, leader: Leader | None) -> None:
+        place = None if leader is None else self._place_of(name, leader)
+        known = self._places.get(name)
+        if known is not None and known != place:
+            self._fetchers[known].remove(name)
+            del self._places[name], self._leaders[name]
+        if leader is not None and place is not None:
+            self._fetcher(place).add(name, leader)
+            self._places[name], self._leaders[name] = place, leader
+
+    def _place_of(self, name: Name, leader: Leader) -> tuple[int, int]:
+        return leader.broker_id, self._share_of(name)
 
     def _share_of(self, name: Name) -> int:
         return (zlib.crc32(name[0].encode()) * 31 + name[1]) % self._settings.fetchers
@@ -195,6 +213,7 @@ class ReplicaFetchers:
             for name, place in self._places.items():
                 self._fetchers[place].remove(name)
             self._places.clear()
+            self._leaders.clear()
             fetchers = list(self._fetchers.values())
             self._fetchers.clear()
         for fetcher in fetchers:

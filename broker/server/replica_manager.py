@@ -53,9 +53,6 @@ class ReplicaManager:
         self._lock = threading.Lock()
         self._applied = ClusterState()
         self._failed: dict[tuple[str, int], str] = {}  # partitions without a log, with the reason
-        self.unclean_elections = (
-            0  # a single node makes none; those of a cluster are not counted yet
-        )
         self.isr_shrinks = 0
         self.isr_expands = 0
         self.fetchers: ReplicaFetchers | None = None  # None: a single node

@@ -24,11 +24,16 @@ def collectors(node: Running) -> list[Collector]:
     def partitions_max() -> int:
         return start.config.integer("metrics.max.partitions")
 
+    def unclean_elections() -> int:
+        is_shared = opened.tree.is_shared  # a single node elects only itself
+        return serving.administration.control.elections().unclean_count if is_shared else 0
+
     broker = BrokerParts(
         node_id=opened.node_id,
         table=loaded.table,
         cluster=lambda: opened.reader.state,
         replicas=loaded.replicas,
+        unclean_elections=unclean_elections,
         logs=loaded.logs,
         fetch=bound.native.fetch,
         sessions=bound.sessions,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 FLUSH_TIMEOUT_MS = 30_000
 ISR_GROW_MS = 100
+BALANCE_FIRST_MS = 5000  # as in Kafka
 
 
 class Running(NamedTuple):
@@ -103,6 +104,7 @@ def run_tasks(before: Serving) -> Running:
     _add_tasks(loaded, before.coordinators, flusher, retention, background)
     if opened.tree.is_shared:
         _keep_isrs(loaded, background)
+        _balance_leaders(before, background)
     if before.controlled_shutdown is not None:
         undo.callback(_shut_down, undo, before.controlled_shutdown)
     return Running(before, cleaner, scrub, retention, flush_times)
@@ -118,6 +120,21 @@ def _keep_isrs(loaded: Loaded, background: Background) -> None:
     changes = IsrChanges(loaded.table, opened.tree, opened.reader, opened.node_id)
     background.add("isr-shrink", changes.shrink, lambda: lag_ms // 2)
     background.add("isr-grow", changes.grow, lambda: ISR_GROW_MS)
+
+
+def _balance_leaders(before: Serving, background: Background) -> None:
+    """Begins to elect preferred replicas, when auto.leader.rebalance.enable is set."""
+    from barnabas.controller.leader_balance import LeaderBalance
+
+    opened = before.before.before.before
+    config, control = opened.before.config, before.administration.control
+    if not config.boolean("auto.leader.rebalance.enable"):
+        return
+    percentage = config.integer("leader.imbalance.per.broker.percentage")
+    period_ms = 1000 * config.integer("leader.imbalance.check.interval.seconds")
+    balance = LeaderBalance(opened.reader, control.controller_role, control.elections(), percentage)
+    first_ms = min(BALANCE_FIRST_MS, period_ms)
+    background.add("leader-balance", balance.run, lambda: period_ms, first_ms)
 
 
 def _shut_down(undo: Undo, controlled_shutdown: ControlledShutdown) -> None:

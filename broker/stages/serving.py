@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 DECODE_THREADS = 2
 MARKERS = "transaction-markers"  # client id
 HANDLER_THREADS = "num.io.threads"
+FETCHER_THREADS = "num.replica.fetchers"
 HANDLERS_END_S = 5
 FAILED_DELAY = "connection.failed.authentication.delay.ms"
 QUOTA_PATHS = ("users/", "clients/", "ips/")
@@ -307,6 +308,12 @@ def _fetchers(node: Bound, inter_broker: InterBroker) -> ReplicaFetchers:
         Listeners(truncated=lambda _topic, _index: loaded.checkpoints.write_all()),
     )
     opened.before.undo.callback(fetchers.stop)
+
+    def count_changed(names: frozenset[str]) -> None:
+        if FETCHER_THREADS in names:
+            fetchers.resize(opened.dynamic.integer(FETCHER_THREADS))
+
+    opened.dynamic.on_change.append(count_changed)
     return fetchers
 
 

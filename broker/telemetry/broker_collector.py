@@ -57,6 +57,7 @@ class BrokerParts(NamedTuple):
     table: PartitionTable
     cluster: Callable[[], ClusterState]
     replicas: ReplicaManager
+    unclean_elections: Callable[[], int]  # by this node as the controller
     logs: LogManager
     fetch: FetchHandler
     sessions: FetchSessions
@@ -213,7 +214,7 @@ class BrokerCollector:
         )
         yield m.TOPICS_TO_DELETE, [("", len(state.topics) - len(topics))]
         yield m.REASSIGNING, [("", moving)]
-        yield m.UNCLEAN_ELECTIONS, [("", replicas.unclean_elections)]
+        yield m.UNCLEAN_ELECTIONS, [("", self._parts.unclean_elections())]
         yield m.ISR_SHRINKS, [("", replicas.isr_shrinks)]
         yield m.ISR_EXPANDS, [("", replicas.isr_expands)]
         yield m.EXPORTER_BROKERS, [("", len(state.brokers))]

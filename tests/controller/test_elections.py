@@ -4,8 +4,11 @@
 """
 
 import pytest
+from controller.test_reassignments import Moved
 
-from barnabas.controller.elections import after_failures, preferred, without_leaving
+from barnabas.config import BrokerConfig, DynamicConfig, TopicConfig
+from barnabas.controller.elections import Elections, after_failures, preferred, without_leaving
+from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import Broker, Partition
 from barnabas.metadata.znodes import BrokerRegistration, PartitionState
 
@@ -93,3 +96,34 @@ def test_preferred(leader, isr, brokers, wanted):
 )
 def test_without_leaving(leader, isr, leaving, wanted):
     assert found(without_leaving(partition(leader, isr), {1, 2, 3}, leaving, 9)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("of_broker", "of_topic", "is_elected"),
+    [
+        ("false", None, False),
+        ("true", None, True),
+        ("false", "true", True),
+        ("true", "false", False),
+    ],
+)
+def test_unclean_elections_are_allowed_by_broker_and_topic_and_counted(
+    tmp_path, of_broker, of_topic, is_elected
+):
+    setting = "unclean.leader.election.enable"
+    made = Moved(tmp_path)
+    dynamic = DynamicConfig(BrokerConfig({setting: of_broker}))
+    overrides = {} if of_topic is None else {setting: of_topic}
+    elections = Elections(made.tree, made.reader, lambda _topic: TopicConfig(overrides, dynamic))
+    elections.run(())
+    assert made.state()[0] == 1 and elections.unclean_count == 0
+    before = PartitionState(1, 5, (1,), 1)
+    made.tree.set(znodes.partition_state_path("t", 0), before.encode())
+    made.tree.delete(znodes.broker_path(1))
+    made.reader.load()
+    elections.run(())
+    assert made.state()[0] == (2 if is_elected else -1)
+    assert elections.unclean_count == is_elected
+    elections.run(())
+    assert elections.unclean_count == is_elected
+    made.tree.close()
