@@ -65,6 +65,7 @@ def run_tasks(before: Serving) -> Running:
     background.add("events", partial(_log_closed, before), lambda: EVENTS_PERIOD_MS)
     background.add("offline-logs", loaded.replicas.try_offline, lambda: RETRY_MS)
     start.metrics.offline_partitions = loaded.replicas.offline_count
+    start.metrics.status = partial(_status, loaded)
     failures = FailureLog(loaded.logs, system.monotonic_ns)
     background.add("failures", failures.write, lambda: FAILURES_PERIOD_MS)
     background.add("damage", lambda: write_damage(loaded.logs), lambda: DAMAGE_PERIOD_MS)
@@ -108,6 +109,14 @@ def run_tasks(before: Serving) -> Running:
     if before.controlled_shutdown is not None:
         undo.callback(_shut_down, undo, before.controlled_shutdown)
     return Running(before, cleaner, scrub, retention, flush_times)
+
+
+def _status(loaded: Loaded) -> tuple[str, bytes]:
+    """The content type and the bytes of the page /status."""
+    from barnabas.telemetry import status_page
+
+    opened = loaded.before
+    return status_page.CONTENT_TYPE, status_page.status_page(opened.reader.state, opened.node_id)
 
 
 def _keep_isrs(loaded: Loaded, background: Background) -> None:

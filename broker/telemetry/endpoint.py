@@ -4,6 +4,7 @@
     GET /health/live, /livez           200 while the broker runs
     GET /health/ready, /readyz,        200 when clients are served, 503 with the reason when not
         /healthz
+    GET /status                        the brokers of the cluster, for people (status_page.py)
 
 Python's `http.server` costs 60 ms and 80 modules at import and has no limits; this server limits
 the length of a request, the time for it to arrive, the time for the client to read the page, and
@@ -71,14 +72,17 @@ class Endpoint:
         problem: Callable[[], str],
         warning: Callable[[], str] = lambda: "",
         *,
+        status: Callable[[], tuple[str, bytes]] = lambda: (PLAIN, b""),
         tls: PageTls | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        """Binds the port. `warning` returns what is wrong although the broker serves clients.
+        """Binds the port. `warning` returns what is wrong although the broker serves clients;
+        `status` returns content type and bytes of /status.
         Without `credentials` everyone may read the page. Raises OSError."""
         self._warning = warning
         self._tls, self._credentials = tls, credentials
         self._page = page
+        self._status = status
         self._problem = problem
         self._lock = threading.Lock()
         self._clients: dict[socket.socket, threading.Thread] = {}
@@ -215,9 +219,14 @@ class Endpoint:
                 return 503, PLAIN, [f"{problem}\n".encode()]
             warning = self._warning()
             return 200, PLAIN, [f"ready\n{warning}\n".encode() if warning else b"ready\n"]
+        if path == "/status":
+            kind, text = self._status()
+            return 200, kind, [text]
         if path == "/":
-            return 200, PLAIN, [b"/metrics\n/health/live\n/health/ready\n"]
-        raise Refused(404, "unknown path; the paths are /metrics, /health/live and /health/ready")
+            return 200, PLAIN, [b"/metrics\n/status\n/health/live\n/health/ready\n"]
+        raise Refused(
+            404, "unknown path; the paths are /metrics, /status, /health/live and /health/ready"
+        )
 
 
 def _request(client: socket.socket) -> tuple[str, str, bool, str]:

@@ -70,6 +70,7 @@ class MetricsPage:
         """`collectors` is called once, at the first read of the page while the broker runs."""
         self.state = NOT_RUNNING
         self.offline_partitions: Callable[[], int] = lambda: 0  # set by the node
+        self.status: Callable[[], tuple[str, bytes]] | None = None  # set by the node
         self.registry = Registry()
         self.registry.add(self._broker_state)
         self._config = config
@@ -109,6 +110,7 @@ class MetricsPage:
                 self._page,
                 self.problem,
                 self.warning,
+                status=self._status,
                 tls=tls,
                 credentials=credentials,
             )
@@ -171,6 +173,11 @@ class MetricsPage:
             return ""
         what = "1 partition is" if count == 1 else f"{count} partitions are"
         return f"{what} offline; the broker's log says why"
+
+    def _status(self) -> tuple[str, bytes]:
+        if self.state != RUNNING or self.status is None:
+            return "text/plain; charset=utf-8", f"{self.problem()}\n".encode()
+        return self.status()
 
     def _page(self) -> tuple[str, Iterator[bytes]]:
         from barnabas.telemetry.exposition import CONTENT_TYPE, write_page

@@ -21,7 +21,17 @@ from barnabas.telemetry.page_protection import Credentials, PageTls
 
 PASSWORD, TOKEN = "kept-for-prometheus", "kept-for-probes"
 LINES = f"# who may read\n\nuser prometheus {PASSWORD}\ntoken {TOKEN}\n"
-PATHS = ("/metrics", "/health/live", "/livez", "/health/ready", "/readyz", "/healthz", "/", "/x")
+PATHS = (
+    "/metrics",
+    "/health/live",
+    "/livez",
+    "/health/ready",
+    "/readyz",
+    "/healthz",
+    "/",
+    "/status",
+    "/x",
+)
 AUTHORITY = Authority()
 
 
