@@ -3,9 +3,10 @@
 Kafka's DefaultAutoTopicCreationManager does the same: the first answer is
 UNKNOWN_TOPIC_OR_PARTITION, also when the creation succeeds; clients retry, as they do for each new
 topic. A thread runs while there are topics to create. A topic that cannot be created (its name
-collides, the replication factor is above the number of brokers) is logged and not tried again until
-a client asks for it. Its partitions count against the client's quota of mutations, as in Kafka:
-while it is exceeded the topic is not created, and the answer does not say so.
+collides, the replication factor is above the number of brokers) is logged; the broker tries again
+only when a client asks for it. Its partitions count against the client's controller_mutation_rate
+quota, as in Kafka: while the quota is exceeded the topic is not created, and the response does not
+show it.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def _updates(acknowledged: AcknowledgedState, topic: Topic) -> Iterator[_Partiti
 
 
 def _stopped(acknowledged: AcknowledgedState, topic: Topic) -> Iterator[Place]:
-    """The partitions that moved to other brokers."""
+    """Yields the partitions that moved to other brokers."""
     for index, partition in topic.partitions.items():
         row = acknowledged.row(topic, index)
         if row is not None and row.is_replica and acknowledged.broker_id not in partition.replicas:
@@ -210,7 +210,8 @@ def _leader_and_isr(
     controller_id: int,
     strays: list[_PartitionUpdate],
 ) -> Request:
-    """`strays` gets the rows that the broker refuses because it has files of an earlier topic."""
+    """Returns a LeaderAndIsr request. `acknowledge` adds to `strays` the partitions that the broker
+    refuses because it has files of an earlier topic."""
 
     def body(version: int) -> Struct:
         message = request(LEADER_AND_ISR)
@@ -242,7 +243,8 @@ def _leader_and_isr(
 
 
 def _inconsistent(answer: Struct) -> set[tuple[str | None, int]]:
-    """The partitions of an answer to LeaderAndIsr with INCONSISTENT_TOPIC_ID: by the topic's name
+    """Returns the partitions with INCONSISTENT_TOPIC_ID in a LeaderAndIsr response: by the topic's
+    name
     up to version 4, else by its id."""
     found: set[tuple[str | None, int]] = {
         (row.topicName, row.partitionIndex)
@@ -263,7 +265,8 @@ def _stop_replica(
     controller_id: int,
     strays: bool = False,
 ) -> Request:
-    """`strays`: the places have files of topics that were deleted earlier."""
+    """Returns a StopReplica request. `strays`: the broker has files of an earlier topic in these
+    places."""
     by_topic: dict[str, list[int]] = {}
     for name, index in places:
         by_topic.setdefault(name, []).append(index)
@@ -323,7 +326,7 @@ def _stop_epoch(acknowledged: AcknowledgedState, state: ClusterState, name: str,
 def _removal(
     acknowledged: AcknowledgedState, state: ClusterState, places: list[Place], controller_id: int
 ) -> Request:
-    """UpdateMetadata of partitions that are deleted."""
+    """Returns an UpdateMetadata request for deleted partitions."""
     without = PartitionState(DURING_DELETE, 0, (), state.controller_epoch)
     rows = []
     for name, index in places:

@@ -1,4 +1,4 @@
-"""The controller's connections to the other brokers: a channel for each, on a thread of its own.
+"""The controller's connections to the other brokers: a channel with its own thread for each.
 
 A channel keeps only the newest state and has no queue: it sends what its broker has not
 acknowledged yet (broker_requests.py). It retries until the broker has acknowledged the state, the
@@ -53,7 +53,7 @@ class ControllerChannelManager:
             self._channels[broker_id].update(state)
 
     def stop(self) -> None:
-        """Ends all channels: this node is not the controller any more, or stops."""
+        """Ends all channels, because this node stops or is no longer the controller."""
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             channel.stop()

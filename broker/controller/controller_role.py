@@ -1,8 +1,8 @@
-"""Whether this node is the controller, and the check by which a former controller changes nothing.
+"""Whether this node is the controller, and the fence that keeps a former controller from writing.
 
-The controller of a shared tree is the node that made /controller. Each of its writes checks the
-version of /controller_epoch in the same multi. The only node of an embedded store is always the
-controller, and checks nothing.
+In a cluster, the controller is the node that created /controller. Each of its writes checks the
+version of /controller_epoch in the same multi. A single node is always the controller and needs no
+check.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ class ControllerRole(ABC):
 
     @abstractmethod
     def fence(self) -> tuple[CheckVersion, ...] | None:
-        """Returns the operations that each multi of the controller begins with; None when this node
-        is not the controller. Raises MetadataError."""
+        """Returns the operations with which each multi of the controller must begin; None when this
+        node is not the controller. Raises MetadataError."""
 
     def required(self) -> tuple[CheckVersion, ...]:
-        """As `fence`. Raises NotController when this node is not the controller."""
+        """Returns the result of `fence`. Raises NotController when this node is not the
+        controller."""
         found = self.fence()
         if found is None:
             raise NotController()

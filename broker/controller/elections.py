@@ -1,12 +1,12 @@
-"""Elections: who leads a partition, and who is in its ISR, after brokers come and go.
+"""Elections: the leader and the ISR of a partition after brokers have failed, restarted or joined.
 
-Each function takes one partition and the brokers, and returns its next state, or None when nothing
-changes. No function does I/O; `Elections` writes what they return.
+Each function takes one partition and the brokers, and returns the next state of the partition; None
+when nothing changes. The functions do no I/O; `Elections` writes the states.
 
-A broker is *steady* for a partition when it has been registered without a break since the
-partition's state was written. One that registered later has restarted: it may have lost records
+A broker is *steady* for a partition when its registration is older than the partition's state. One
+that registered later has restarted: it may have lost records
 that were not flushed, so it leaves the ISR until it has fetched again, unless no other member of
-the ISR is alive. Commit numbers of the tree (zxids) tell which came first.
+the ISR is alive. The zxids of the two commits show which came first.
 
 Source: Kafka's PartitionLeaderElectionAlgorithms and ReplicaStateMachine, and KIP-903.
 """
@@ -59,7 +59,7 @@ def after_failures(
     controller_epoch: int,
     is_unclean_allowed: bool,
 ) -> PartitionState | None:
-    """Returns the state without brokers that are dead or have restarted; None when it stays.
+    """Returns the state without brokers that are dead or have restarted; None when nothing changes.
 
     The leader stays if it is steady. Else the first replica of the assignment that is a steady
     member of the ISR leads; else the first one that is alive and in the ISR, alone; else, with
@@ -104,7 +104,7 @@ def without_leaving(
 ) -> PartitionState | None:
     """Returns the state after a controlled shutdown of the brokers `leaving`: they are not in the
     ISR, and another member of the ISR leads. None when nothing changes, or no other member of the
-    ISR is alive: then the partition stays with its leader until that ends."""
+    ISR is alive: then the partition keeps its leader until that broker ends."""
     state = partition.state
     if state is None or not set(leaving) & {state.leader, *state.isr}:
         return None
@@ -143,8 +143,8 @@ def reassigned(
 def with_replicas(
     partition: Partition, replicas: Sequence[int], brokers: Collection[int], controller_epoch: int
 ) -> PartitionState | None:
-    """Returns the state when the replicas become others, with the next leader epoch: Kafka's
-    brokers take other replicas by a new leader epoch only. None when no replica could lead."""
+    """Returns the state with other replicas and the next leader epoch: Kafka's brokers accept other
+    replicas only with a new leader epoch. None when no replica could lead."""
     state = partition.state
     if state is None:
         return None
@@ -308,8 +308,8 @@ class Elections:
         check: Sequence[CheckVersion],
         changed_in: Callable[[ClusterState], list[SetData]],
     ) -> ClusterState:
-        """Writes what `changed_in` returns for the present state until it returns nothing. Returns
-        that state."""
+        """Writes the states that `changed_in` returns, and calls it again with the new state until
+        it returns nothing. Returns the last state."""
         attempt = 0
         while changed := changed_in(state := self._reader.state):
             attempt += 1

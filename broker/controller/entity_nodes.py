@@ -1,8 +1,9 @@
 """Changes of the settings of a user, a client id or an address in the metadata tree.
 
 One node holds all settings of an entity: SCRAM credentials and quotas of a user, for example. A
-change keeps those it does not name. It is made of the node's present version, and made again when
-another broker was faster. An entity without any setting has no node; a user that has client ids
+change keeps those it does not name. It is computed from the node's current version, and computed
+again when another broker has changed the node meanwhile. An entity without any setting has no node;
+a user that has client ids
 keeps an empty one.
 """
 
@@ -33,7 +34,7 @@ Edit = Callable[[dict[str, str]], None]
 
 
 class EntityNodes:
-    """One per node; changed by one thread at a time."""
+    """The entities of a cluster; one thread at a time changes them."""
 
     def __init__(self, tree: MetadataTree, reader: ClusterStateReader) -> None:
         self._tree = tree

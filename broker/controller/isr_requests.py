@@ -1,4 +1,4 @@
-"""Writes the ISRs that leaders ask for by AlterPartition (KIP-497, KIP-903).
+"""Writes the ISRs that leaders request by AlterPartition (KIP-497, KIP-903).
 
 Nodes of barnabas write their ISRs themselves (server/isr.py); Kafka's leaders ask the controller.
 """
@@ -46,7 +46,7 @@ class IsrRequests:
     def alter(
         self, check: Sequence[CheckVersion], asked: Mapping[tuple[str, int], AskedIsr]
     ) -> dict[tuple[str, int], Partition | KafkaError]:
-        """Writes the wanted ISRs, each alone: the version of one partition does not hold up the
+        """Writes each wanted ISR by itself: a wrong version of one partition does not affect the
         others. Returns each partition as it is now, or its error. `check`: the result of
         ControllerRole.fence. Raises MetadataError."""
         outcomes: dict[tuple[str, int], Partition | KafkaError] = {}

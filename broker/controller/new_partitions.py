@@ -1,4 +1,5 @@
-"""Writes the first state of partitions that another program, or a crash, left without one.
+"""Writes the first state of partitions that have none, because another program created them or a
+broker crashed.
 
 `kafka-topics --zookeeper` writes only a topic's assignment; this broker does the same first when a
 topic is larger than one multi. The controller gives such a topic its id, and each partition with a

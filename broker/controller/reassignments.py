@@ -1,13 +1,13 @@
 """Moves partitions to other brokers (KIP-455): begins, advances and cancels reassignments.
 
-    begun      the assignment has the target first, then the former replicas; it names those that
-               come (adding_replicas) and go (removing_replicas). The leader gets the next leader
-               epoch and hears of them; the new ones fetch
-    done       when all of the target are in the ISR: one multi writes the assignment without the
-               replicas that go, and a leader and an ISR of the target
-    cancelled  the assignment is as before; replicas that were coming drop their logs
+    begun      the assignment has the target first, then the former replicas; it lists the new ones
+    (adding_replicas) and the old ones (removing_replicas). The leader gets the next leader epoch
+    and the new replica list; the new replicas fetch
+    done       when all target replicas are in the ISR: one multi writes the assignment without the
+    old replicas, and a leader and an ISR of the target
+    cancelled  the assignment is as before; the new replicas delete their logs
 
-The tree has all of it, so that the next controller goes on where one ended.
+The tree has the whole state, so the next controller continues a reassignment.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _put(
 
 def _ends(state: ClusterState, name: str) -> list[Operation]:
     """Returns the operations that end the reassignments of a topic whose targets are in the ISR;
-    none when there are no such."""
+    none when there are none."""
     topic = state.topic(name)
     if topic is None or topic.deleting:
         return []

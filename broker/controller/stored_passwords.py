@@ -1,8 +1,8 @@
 """Passwords and inline keys among the dynamic settings of this broker, in the metadata tree.
 
-They are encrypted there by password.encoder.secret, and are texts of their own in memory only. A
-text that password.encoder.old.secret opens is written anew at the start, by the secret of now.
-Without a secret no such setting can be altered. Those of other brokers stay as they are stored.
+They are stored encrypted by password.encoder.secret, and are in clear text only in memory. At the
+start the broker encrypts a value of password.encoder.old.secret again, with the new secret. Without
+a secret no such setting can be altered. The broker does not change the values of other brokers.
 Kafka: DynamicBrokerConfig.toPersistentProps, maybeReEncodePasswords.
 """
 
@@ -22,14 +22,14 @@ SECRET, OLD_SECRET = "password.encoder.secret", "password.encoder.old.secret"
 
 
 def is_password(name: str) -> bool:
-    """Whether a setting, with or without its listener in front, is stored encrypted."""
+    """Returns whether a setting, with or without a listener prefix, is stored encrypted."""
     setting = BROKER_SETTINGS.get(base_name(name))
     return setting is not None and setting.is_sensitive
 
 
 class Decoded(NamedTuple):
-    """`unreadable`: the settings that no secret opens. `is_old`: some were opened by the former
-    secret."""
+    """`unreadable`: the settings that no secret decrypts. `is_old`: the old secret decrypted
+    some."""
 
     texts: dict[str, str]
     unreadable: list[str]
@@ -40,7 +40,7 @@ class StoredPasswords:
     """How this broker stores its passwords."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        """Raises ConfigError when the settings ask for an encryption that there is not."""
+        """Raises ConfigError when the settings name an encryption that is not available."""
         self._secret = _given(config, SECRET)
         self._old_secret = _given(config, OLD_SECRET)
         self._means = _means(config) if self._secret is not None else None
@@ -50,7 +50,7 @@ class StoredPasswords:
         return self._secret is not None
 
     def encoded(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """The texts to store. A password needs a secret: DynamicConfig.alter has refused it
+        """Returns the texts to store. A password needs a secret: DynamicConfig.alter has refused it
         otherwise."""
         found = dict(texts)
         for name in filter(is_password, texts):

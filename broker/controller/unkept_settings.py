@@ -1,7 +1,7 @@
 """Warns about settings that this node cannot apply, and settings that a dynamic value overrides.
 
 When the node starts, it logs one line at WARNING for each of them: the setting, its value, the
-place where it is set, and what is in force instead.
+place where it is set, and the value in force instead.
 """
 
 from __future__ import annotations

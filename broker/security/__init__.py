@@ -1,6 +1,9 @@
-"""Logins of clients: SASL PLAIN and SCRAM on SASL_PLAINTEXT listeners.
+"""Authentication and authorization: the SASL mechanisms, the principals of certificates, access
+rules.
 
-config/jaas.py reads the lines that say who may log in, plain.py and scram.py are the mechanisms,
-credentials.py keeps SCRAM credentials in the metadata tree, and logins.py is the login of one
-connection. docs/decisions/logins.md has the design. Next: logins.py.
+config/jaas.py reads JAAS lines; plain.py, scram.py, oauthbearer.py and kerberos.py are the
+mechanisms;
+credentials.py keeps SCRAM credentials in the metadata tree; logins.py runs the login of one
+connection; authorizer.py decides on access. docs/decisions/logins.md has the design. Next:
+logins.py.
 """

@@ -4,7 +4,7 @@ A rule belongs to a resource pattern: a literal name, a prefix of names, or the 
 stands for every name of the type. It allows or denies one operation to one principal from one host;
 `User:*` is every principal and `*` every host. A rule that denies wins. An allowed READ, WRITE,
 DELETE or ALTER implies DESCRIBE, and ALTER_CONFIGS implies DESCRIBE_CONFIGS; a denied one implies
-nothing. What no rule permits is denied (Kafka: StandardAuthorizerData).
+nothing. Access that no rule permits is denied (Kafka: StandardAuthorizerData).
 
 `AccessRules` is frozen: a change makes another one, which shares what has not changed. A decision
 looks up one name, `*`, and one prefix of each length that some rule has, however many rules exist.
@@ -103,7 +103,8 @@ Entries = Mapping[ResourcePattern, Collection[AccessControlEntry]]
 
 
 class _Grant(NamedTuple):
-    """What the entries of a pattern say to one principal from one host."""
+    """The operations that the entries of a pattern allow and deny to one principal from one
+    host."""
 
     host: str
     allowed: int  # operations, with those that they imply
@@ -121,7 +122,8 @@ class AccessRules:
         self._lengths = _prefix_lengths(self._entries)
 
     def replaced(self, changed: Entries) -> AccessRules:
-        """The rules with other entries for some patterns; a pattern without entries goes."""
+        """Returns the rules with other entries for some patterns; a pattern without entries is
+        removed."""
         rules = AccessRules.__new__(AccessRules)
         rules._entries, rules._grants = dict(self._entries), dict(self._grants)
         for pattern, entries in changed.items():
@@ -223,7 +225,8 @@ class AccessRules:
 
 
 def _is_covered(pattern: ResourcePattern, denied: Collection[ResourcePattern]) -> bool:
-    """Whether everything that a pattern stands for is denied; a denied `*` aside."""
+    """Returns whether every resource that a pattern matches is denied, without regard to a denied
+    `*`."""
     if pattern.pattern_type == LITERAL and pattern.name != WILDCARD and pattern in denied:
         return True
     if pattern.pattern_type == LITERAL and pattern.name == WILDCARD:
@@ -235,7 +238,7 @@ def _is_covered(pattern: ResourcePattern, denied: Collection[ResourcePattern]) -
 
 
 def _prefix_lengths(patterns: Iterable[ResourcePattern]) -> Mapping[int, list[int]]:
-    """By resource type: the lengths of its prefixes, the shortest first."""
+    """Returns the lengths of the prefixes by resource type, the shortest first."""
     found: dict[int, set[int]] = {}
     for pattern in patterns:
         if pattern.pattern_type == PREFIXED:

@@ -1,9 +1,10 @@
 """The access rules of the metadata tree: read, followed and changed, on both stores.
 
-A writer compares the version of each node, so that of two writers none is lost. On a shared tree it
+A writer checks the version of each node, so no change of two concurrent writers is lost. On a
+shared tree it
 adds a note in the same commit; every node watches the notes and reads the patterns that they name.
-Readers have one frozen AccessRules at a time, which is replaced in one step. Rules that cannot be
-read deny their resource to everyone, because one that denies may be among them.
+Readers have one frozen AccessRules at a time, which is replaced in one step. When rules cannot be
+read, access to their resource is denied to everyone, because a deny rule may be among them.
 
 A change of several patterns is one commit where the store's limits allow it. After a crash between
 two commits some patterns have changed and the others have not.
@@ -89,8 +90,8 @@ class AclStore:
             self._publish(AccessRules(found))
 
     def change(self, added: Entries, removed: Entries) -> Outcomes:
-        """Adds and removes rules, and returns for each pattern what is wrong, or None when its
-        change is durable and in force here. Raises StoreUnavailable: the rules may have changed,
+        """Adds and removes rules. Returns the error of each pattern, or None when its change is
+        durable and in force on this broker. Raises StoreUnavailable: the rules may have changed,
         and are read again when the store is back."""
         outcomes: dict[ResourcePattern, MetadataError | None] = {}
         with self._lock:

@@ -1,8 +1,10 @@
-"""What the authorizer denied, and who changed what: the logger "authorizer" of barnabas.
+"""The audit log: denials of the authorizer, and administrative changes (logger
+barnabas.authorizer).
 
-Clients cause denials at will, so that each host has one line a second; the next line says how many
-more there were. Changes that rules permit (of topics, settings, groups, rules) have a line each.
-Names from clients are shown as Python's `repr` writes them, and cut.
+Clients can cause any number of denials, so each host gets at most one line a second; the next line
+has the number of omitted denials. Changes that rules permit (of topics, settings, groups, rules)
+have a line each.
+Names from clients are written as Python's `repr`, truncated.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Decides on the rights that native handlers ask for, and gives their requests back to them.
+"""Decides on permissions that native handlers need, and returns their requests to them.
 
-A native handler that meets a right without a decision passes its request to Python with the right
-as a question (cext/network/permissions.pyx). All APIs share this one place: it asks the authorizer,
+A native handler that finds no cached decision passes its request to Python with the question
+(cext/network/permissions.pyx). All APIs share this one place: it asks the authorizer,
 stores the decisions, and the handler begins anew with the same request.
 
-A permission counts until a rule changes. A denial counts for DENIED_NS: the authorizer hears again
-of a client that goes on, and logs it.
+A permission is valid until a rule changes. A denial is valid for DENIED_NS: then the authorizer is
+asked again, and logs a client that continues.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The keys that verify tokens: a JSON Web Key Set (RFC 7517) from an HTTPS address or a file.
 
 The set is read at the start, and by the login that first needs it after jwks.endpoint.refresh.ms. A
-token whose key is not in the set makes it be read too, so that a new key counts at once; but never
-within jwks.endpoint.retry.backoff.max.ms of the last time. One login at a time reads; the others go
-on with the keys that there are. A set that cannot be read leaves the former keys, and is read again
+token whose key is not in the set also causes a read, so a new key is accepted at once; but never
+within jwks.endpoint.retry.backoff.max.ms of the last time. One login at a time reads; the others
+continue with the known keys. A set that cannot be read leaves the former keys, and is read again
 after a pause that grows from retry.backoff.ms. Kafka: RefreshingHttpsJwks, which reads on a thread
 of its own and refuses the first token with a new key.
 

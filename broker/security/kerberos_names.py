@@ -7,8 +7,8 @@ KerberosShortNamer makes them.
                                               match the pattern in (); then s/// replaces, and /L
                                               or /U changes the case
 
-The first rule that fits counts. A name that no rule fits, or one whose short name has / or @, logs
-no client in.
+The first rule that matches is used. The login fails when no rule matches, or when the short name
+contains / or @.
 """
 
 from __future__ import annotations

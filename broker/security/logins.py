@@ -1,7 +1,7 @@
 """The login of a connection, step by step: SaslHandshake chooses a mechanism, tokens follow.
 
-What a login needs from one step to the next lies with its connection, as the bytes of its Session
-(session.py); nothing here grows with connections. Next: api/k17_sasl_handshake.py and
+The state of a login between two steps is kept with its connection, as the bytes of its Session
+(session.py); no state in this module grows with connections. Next: api/k17_sasl_handshake.py and
 api/k36_sasl_authenticate.py, which answer the requests.
 """
 

@@ -1,4 +1,4 @@
-"""What each SASL mechanism does with a token, and what it says."""
+"""The interface of a SASL mechanism: a token of the client, and the answer to it."""
 
 from __future__ import annotations
 

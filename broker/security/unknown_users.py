@@ -1,4 +1,4 @@
-"""Credentials for SCRAM users that do not exist: no password fits them.
+"""Credentials for SCRAM users that do not exist: no password matches them.
 
 A client must not learn from a salt or a number of iterations whether a user exists, so a name
 without a user keeps its salt and iterations, also after a restart and on each broker of a cluster.
@@ -7,8 +7,9 @@ the users that exist:
 
     /barnabas/login_secret    32 random bytes, made once; no request reads them
 
-A name takes the iterations and the kind of salt of some user of its mechanism: each kind wins as
-many names as it has users (weighted rendezvous hashing), and a change of one user moves few names.
+A name gets the iterations and the form of salt of an existing user of its mechanism. Each form gets
+names in proportion to its users (weighted rendezvous hashing), so a change of one user moves few
+names.
 """
 
 from __future__ import annotations

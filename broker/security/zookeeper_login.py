@@ -1,4 +1,4 @@
-"""Who a node is in ZooKeeper by the JAAS file of Kafka: the section Client.
+"""The login of a node at ZooKeeper, from the section Client of Kafka's JAAS file.
 
     Client {
         org.apache.zookeeper.server.auth.DigestLoginModule required username="kafka" password="...";

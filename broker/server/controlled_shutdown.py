@@ -44,7 +44,8 @@ class ControlledShutdown:
         stop_followers: Callable[[], object],
         wait: Callable[[float], object],
     ) -> None:
-        """`leave`: as the controller; `wait`: for so many seconds."""
+        """`leave`: moves the leadership when this node is the controller; `wait`: waits for a
+        number of seconds."""
         self._node_id = node_id
         self._config = config
         self._cluster = cluster

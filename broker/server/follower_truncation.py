@@ -1,6 +1,8 @@
-"""Brings a follower's log back to what its leader has, when a Fetch answer says that it differs.
+"""Truncates a follower's log to the common end with its leader's log, when a Fetch response shows a
+divergence.
 
-Only these change a follower's log but appends. They run on the fetcher thread, while the partition
+Besides appends, only these functions change a follower's log. They run on the fetcher thread, while
+the partition
 is not fetched. Kafka: AbstractFetcherThread.getOffsetTruncationState and fetchOffsetAndTruncate.
 """
 

@@ -96,8 +96,8 @@ class InterBroker:
 
 
 class Reconnecting:
-    """A connection to one broker that is made when a request needs it, and made anew after it
-    failed. One thread uses it; any thread may interrupt it."""
+    """A connection to one broker that opens with the first request, and again after a failure. One
+    thread uses it; any thread may interrupt it."""
 
     def __init__(
         self, broker_id: int, connect: Callable[[int], Connection], log: logging.Logger

@@ -1,11 +1,12 @@
-"""The in-sync replicas (ISR) of the partitions that this node leads: who leaves, who comes.
+"""The in-sync replicas (ISR) of the partitions that this node leads: shrinking and expanding.
 
-A follower that was not caught up for replica.lag.time.max.ms leaves the ISR. One that has fetched
-up to the high watermark, and to the start of the leader's epoch, comes into it. The leader writes
+A follower that was not caught up for replica.lag.time.max.ms is removed from the ISR. A follower
+that has fetched up to the high watermark, and to the start of the leader's epoch, is added. The
+leader writes
 the change into the partition's state in the metadata tree, with the version that it knows. When the
-controller has written the state meanwhile, nothing changes, and the new state decides.
+controller has written the state meanwhile, the leader writes nothing and applies the new state.
 
-While a follower is coming, the high watermark waits for it already: the controller may elect it
+While a follower is being added, the high watermark already includes it: the controller may elect it
 from the moment at which the tree has the new ISR (KIP-497).
 
 Source: Kafka's Partition.maybeShrinkIsr and maybeExpandIsr.
@@ -62,7 +63,8 @@ class IsrChanges:
         self._node_id = node_id
 
     def shrink(self) -> None:
-        """Takes out the followers that were not caught up for replica.lag.time.max.ms."""
+        """Removes the followers that were not caught up for replica.lag.time.max.ms from the
+        ISR."""
         late = self._table.lagging()
         state = self._reader.state
         changes = []
@@ -81,7 +83,7 @@ class IsrChanges:
         self._write(changes)
 
     def grow(self) -> None:
-        """Takes in the followers that have caught up."""
+        """Adds the followers that have caught up to the ISR."""
         state = self._reader.state
         changes = []
         for topic, index, coming in self._table.caught_up():
@@ -114,8 +116,9 @@ class IsrChanges:
         return Change(topic, index, isr, before, partition.state_version)
 
     def _write(self, changes: list[Change]) -> None:
-        """Writes the changes, in one multi where they fit. If another writer was quicker with one,
-        each is written alone. A state that cannot be written is as before: its ISR is set again."""
+        """Writes the changes, in one multi where they fit. If another writer has changed one of the
+        states, each is written separately. When a state cannot be written, its previous ISR is set
+        again."""
         if not changes:
             return
         try:

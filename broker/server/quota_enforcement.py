@@ -1,13 +1,15 @@
-"""Client quotas in force: what the network threads must know of them.
+"""Applies client quotas: gives the connections of network threads their sensors.
 
 Network threads count what clients use (cext/network/quotas.pxd), and run no Python. When quotas
-change, all connections lose their sensors. The next request of each comes here before its handler
-sees it (`PendingRequest.unmetered`): `meter` finds the quotas of its client and gives them to the
+change, all connections lose their sensors. The next request of each connection comes here before
+its handler gets it (`PendingRequest.unmetered`): `meter` finds the quotas of its client and gives
+them to the
 connection, so that no request goes uncounted. Without quotas no request comes.
 
-A sensor is what the clients with equal tags have used of one quota. It is forgotten an hour after
-its last use, as in Kafka. There are at most SENSORS_MAX: beyond, those without a connection go as
-soon as their windows are over, and clients that find no place share one sensor of each kind, with
+A sensor is what the clients with equal tags have used of one quota. It is removed an hour after its
+last use, as in Kafka. There are at most SENSORS_MAX: beyond this limit, sensors without a
+connection are removed when their windows are over, and clients without a sensor share one of each
+kind, with
 the lowest of their limits, so that a client gains nothing by inventing client ids.
 """
 

@@ -1,8 +1,9 @@
-"""Fetcher threads: copy what other brokers lead. num.replica.fetchers of them for each such broker.
+"""Fetcher threads, which copy partitions from the brokers that lead them: num.replica.fetchers
+threads for each leader broker.
 
 A partition belongs to one thread of its leader, by a hash of its name. A thread connects over the
 inter-broker listener, and then asks, receives, and applies without the GIL
-(cext/replica/fetches.pyx). What an answer asks Python to decide it does between two requests:
+(cext/replica/fetches.pyx). Between two requests the thread does what a response requires:
 truncation, and ListOffsets on the same connection. A thread without partitions ends.
 
 A failed connection is logged once for each reason, and tried again after replica.fetch.backoff.ms.
@@ -53,7 +54,7 @@ Name = tuple[str, int]  # topic, partition
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Whom to follow in a partition. `topic_id`: 16 bytes."""
+    """The leader of a followed partition. `topic_id`: 16 bytes."""
 
     broker_id: int
     epoch: int
@@ -320,7 +321,7 @@ class _Fetcher:
         self._changed.clear()
 
     def _round(self) -> None:
-        """One request and its answer, or a pause when there is nothing to fetch."""
+        """Sends one request and applies its response, or pauses when there is nothing to fetch."""
         connection = self._connection or self._connect()
         self.fetches.wait_flushed(self._settings.wait_max_ms)
         now_ns = time.monotonic_ns()

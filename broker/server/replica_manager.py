@@ -118,13 +118,13 @@ class ReplicaManager:
             self._is_stopped = True
 
     def stop_following(self, places: Iterable[tuple[str, int]]) -> None:
-        """Copies the partitions no more until their next state."""
+        """Stops copying the partitions until their next state."""
         with self._lock:
             if self.fetchers is not None:
                 self.fetchers.follow(dict.fromkeys(places))
 
     def stop_following_all(self) -> None:
-        """Copies no partition any more until its next state."""
+        """Stops copying all partitions until their next state."""
         self.stop_following(
             (topic.name, index)
             for topic in self._applied.topics.values()
@@ -278,7 +278,8 @@ class ReplicaManager:
         self._follow([(topic, index) for topic, index, _ in (*arrived, *moved)], state)
 
     def _follow(self, places: Iterable[tuple[Topic, int]], cluster: ClusterState) -> None:
-        """Copies partitions from their leaders, unless this node leads them or nobody does."""
+        """Copies partitions from their leaders, except partitions without a leader or led by this
+        node."""
         if self.fetchers is None:
             return
         from barnabas.server.replica_fetchers import Leader
@@ -310,8 +311,8 @@ class ReplicaManager:
         )
 
     def _leader_of(self, partition: Partition, cluster: ClusterState) -> int:
-        """Returns the leader for this node's partition table; -1: none, as long as this node is
-        named and may not lead yet."""
+        """Returns the leader for this node's partition table; -1: none, while the state names this
+        node but it may not lead yet."""
         if partition.state is None:
             return -1
         leader = partition.state.leader

@@ -194,7 +194,7 @@ class Endpoint:
         _send(client, head + (b"0\r\n\r\n" if chunked else b""), deadline_s)
 
     def _log_stranger(self, client: socket.socket) -> None:
-        """Strangers connect at will: they cause one line a second."""
+        """Logs a failed connection, at most one line a second, because any client can cause it."""
         now_s = time.monotonic()
         with self._lock:
             if now_s - self._logged_s < 1:
