@@ -1,5 +1,5 @@
-"""The audit log: denials of the authorizer, and administrative changes (logger
-barnabas.authorizer).
+"""The audit log: denials of the authorizer, and administrative changes in the log of
+"authorizer".
 
 Clients can cause any number of denials, so each host gets at most one line a second; the next line
 has the number of omitted denials. Changes that rules permit (of topics, settings, groups, rules)
