@@ -182,8 +182,8 @@ class Coordinators:
         self._apply_from_now(self.group_administration.apply)
 
     def _apply_from_now(self, apply: Callable[[ClusterState], object]) -> None:
-        """Calls `apply` with the present cluster state, and with each later one after this node has
-        applied it."""
+        """Calls `apply` with the current cluster state, and with each later state after this node
+        has applied it."""
         self._given.replicas.on_applied.append(apply)
         apply(self._given.reader.state)
 
@@ -247,8 +247,8 @@ class Coordinators:
         return groups
 
     def _group_dependencies(self) -> NodeGroupDependencies:
-        """Loads the code of the consumer protocol with its first group; a start does not pay for
-        it."""
+        """Loads the code of the consumer protocol with the first group that uses it, so that a
+        start does not load it."""
         from barnabas.coordinator.groups.group_dependencies import NodeGroupDependencies
 
         return NodeGroupDependencies(
@@ -286,7 +286,7 @@ class Coordinators:
 
 
 class RandomUuids:
-    """Random UUIDs (version 4) without importing `uuid`; the system is asked for many at once."""
+    """Random UUIDs (version 4) without importing `uuid`; it reads random bytes for many at once."""
 
     def __init__(self) -> None:
         self._ready: list[str] = []

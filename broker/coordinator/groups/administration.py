@@ -61,7 +61,7 @@ class GroupDescription(NamedTuple):
 
 
 class ConsumerGroupDescription(NamedTuple):
-    """Of a group of the consumer protocol."""
+    """The description of a group of the consumer protocol."""
 
     state: str
     epoch: int
@@ -73,7 +73,7 @@ class ConsumerGroupDescription(NamedTuple):
 
 
 class GroupAdministration:
-    """Over one coordinator."""
+    """The administration of the groups of one coordinator."""
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
@@ -289,7 +289,7 @@ class GroupAdministration:
             coordinator.append_tombstones(group_id, partition, entries, done)
 
     def apply(self, state: ClusterState) -> None:
-        """Called with each new state of the cluster."""
+        """Applies a new state of the cluster; called with each one."""
         before, self._topics = self._topics, state.topics.keys()
         gone = before - self._topics
         if gone:

@@ -4,8 +4,8 @@
       ^___________|____________|__________|
 
 PREPARING collects JoinGroup requests, COMPLETING waits for the leader's assignment, STABLE has it.
-A deleted group is DEAD for code that still holds it. Pending members have got an id and have not
-joined with it yet. Next: rebalance.py, which makes the transitions.
+A deleted group is DEAD for code that still has a reference to it. A pending member has got an id
+and has not joined with it yet. Next: rebalance.py, which makes the transitions.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Member:
 
 
 def in_common(protocols: Protocols) -> tuple[tuple[str, bytes], ...]:
-    """The protocols, as one object that members with equal protocols share."""
+    """Returns the protocols as one object that members with equal protocols share."""
     given = tuple(protocols)
     size_bytes = 0
     for _, metadata in given:
@@ -141,7 +141,7 @@ def _kept_protocols(given: tuple[tuple[str, bytes], ...]) -> tuple[tuple[str, by
 
 
 def shared_bytes(given: bytes) -> bytes:
-    """The same bytes, as one object that members with equal bytes share."""
+    """Returns the same bytes as one object that members with equal bytes share."""
     return given if len(given) > KEPT_BYTES_MAX else _kept_bytes(given)
 
 
@@ -159,7 +159,7 @@ def _counted(members: Iterable[Member]) -> dict[str, int]:
 
 
 def _names(protocols: Protocols) -> Collection[str]:
-    """Each once."""
+    """Returns each name once."""
     if len(protocols) == 1:
         return (protocols[0][0],)
     return {name for name, _ in protocols}
@@ -225,7 +225,7 @@ class ClassicGroup:
         self.table = table
 
     def listen(self, member: Member) -> None:
-        """Extends a member's session by its commits that native handlers took."""
+        """Makes commits that native handlers take extend the sessions of members."""
         if self.table is not None:
             heard_ms = self.table.heard_ms(self.group_id, member.member_id)
             if heard_ms >= 0:
@@ -365,7 +365,7 @@ class ClassicGroup:
         return member
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """Raises UnknownMemberId, or FencedInstanceId when another took the instance's place."""
+        """Raises UnknownMemberId, or FencedInstanceId when another member has the instance id."""
         if instance_id is not None:
             holder = self.instances.get(instance_id)
             if holder is None:

@@ -1,14 +1,14 @@
-"""Members of the classic protocol inside a consumer group, answered from the group's state.
+"""Members of the classic protocol in a consumer group; they are answered from the group's state.
 
-Such a member sends JoinGroup and SyncGroup, and does not wait for others. JoinGroup is a heartbeat
-with a subscription: its owned partitions show which ones the member has revoked, and the answer has
+Such a member sends JoinGroup and SyncGroup, and does not wait for others. JoinGroup acts as a
+heartbeat with a subscription: its owned partitions show which ones the member has revoked, and the
+answer has
 the epoch as the generation. SyncGroup returns the assignment at that epoch. Heartbeat answers
 REBALANCE_IN_PROGRESS when joining again would change something. No member leads: the group's
 assignor assigns.
 
-A member that must join again has its rebalance timeout for that; after it joined, it has the
-timeout once more for its SyncGroup. Next: consumer_heartbeats.py, whose steps these are;
-migration.py.
+A member must join again within its rebalance timeout, and then send SyncGroup within the same time.
+Next: consumer_heartbeats.py, which has the steps; migration.py.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class ClassicMembers:
         resubscribed: bool,
         answer: AnswerJoin,
     ) -> None:
-        """Turns the group into a classic one: its last member of the consumer protocol came back
+        """Turns the group into a classic one: its last member of the consumer protocol has joined
         with the classic protocol."""
         joined = result._replace(generation=group.epoch)
 

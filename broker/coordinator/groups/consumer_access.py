@@ -1,6 +1,6 @@
-"""What the consumer protocol may use: of the group coordinator, of the node, and of its own groups.
+"""The interfaces of the group coordinator, the node and the groups that the consumer protocol uses.
 
-The coordinator creates the consumer groups when the first of them comes, and they create their
+The coordinator creates the consumer groups' code with the first such group, which creates its
 parts. These interfaces let each part know its owner without importing it. Next: coordinator.py,
 consumer_heartbeats.py.
 """
@@ -46,8 +46,8 @@ class GroupDependencies(Protocol):
         ...
 
     def gather(self, call: Callable[[], object], count: Callable[[], int]) -> object:
-        """Runs `call` on the thread for joins when `count` has stopped growing: joins rarely come
-        alone."""
+        """Runs `call` on the thread for joins when `count` has stopped growing, because joins often
+        come together."""
         ...
 
     def topics(self) -> TopicViews: ...

@@ -150,7 +150,7 @@ class ConsumerGroup:
         return found
 
     def check_member(self, member_id: str, instance_id: str | None) -> ConsumerMember:
-        """Raises UnknownMemberId, or FencedInstanceId when another took the instance's place."""
+        """Raises UnknownMemberId, or FencedInstanceId when another member has the instance id."""
         if instance_id is None:
             return self.member(member_id)
         holder = self.instances.get(instance_id)
@@ -175,7 +175,7 @@ class ConsumerGroup:
         return [row for regex, row in self.resolved.items() if regex in self.regexes]
 
     def subscribers(self, views: TopicViews) -> dict[str, Subscriber]:
-        """The members as an assignor sees them; equal sets of topics are the same object."""
+        """The members in the form for an assignor; equal sets of topics are the same object."""
         ids: dict[tuple[tuple[str, ...], str | None], frozenset[bytes]] = {}
         found = {}
         for member_id, member in self.members.items():
@@ -191,7 +191,7 @@ class ConsumerGroup:
         return ids if resolved is None else ids | views.ids_of(resolved.topics)
 
     def assignor(self, default: str) -> str:
-        """The assignor that most members ask for."""
+        """The assignor that most members request."""
         if not self.assignors:
             return default
         return max(self.assignors, key=lambda name: (self.assignors[name], name))

@@ -1,17 +1,20 @@
-"""Heartbeats of the consumer protocol (KIP-848): joining, being assigned, giving up, leaving.
+"""Heartbeats of the consumer protocol (KIP-848): joining, assignment, revocation, leaving.
 
-Everything happens in heartbeats. One may bring a new member or a new subscription: then the group's
-epoch goes up, and the same heartbeat computes a new target assignment. After each heartbeat its
-member makes a step towards its target (consumer_member.py) and receives its present partitions when
-they are durable (group_writes.py). A heartbeat that is refused changes nothing.
+Every change of a group is the result of a heartbeat. A heartbeat may add a member or change a
+subscription: then the group epoch increases, and the same heartbeat computes a new target
+assignment. With each heartbeat a member makes a step towards its target (consumer_member.py); the
+response has its current partitions and is sent when they are durable (group_writes.py). A heartbeat
+that is refused changes nothing.
 
 A group gets a new assignment once in its assignment interval: a member that joins soon after
-another waits for the next assignment, and is at the last epoch without partitions until then.
+another waits for the next assignment, and has the current epoch without partitions until then.
 Joins are gathered while another thread handles them, and those of a group share one assignment.
 
-Timers: a session for each member, and while it has partitions to give up, its rebalance timeout. A
+Timers: a session timeout for each member, and a rebalance timeout while it must revoke partitions.
+A
 member that exceeds either is fenced: it leaves the group and its partitions become free. The next
-heartbeat of the group sees topics that were created, deleted or extended. The code runs under the
+heartbeat of the group takes account of topics that were created, deleted or extended. The code runs
+under the
 coordinator's lock and uses no I/O and no clock of its own. Next: consumer_regexes.py,
 classic_members.py, migration.py."""
 

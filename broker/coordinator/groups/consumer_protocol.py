@@ -1,8 +1,8 @@
 """Subscriptions and assignments of the classic protocol, inside the bytes of Join- and SyncGroup.
 
 Both begin with a version; Kafka's schemas ConsumerProtocolSubscription and
-ConsumerProtocolAssignment are behind it. A version that is newer than the newest known begins as
-that does. Bytes of another making raise MalformedSubscription. While a group is classic the
+ConsumerProtocolAssignment are behind it. A version that is newer than the newest known one begins
+with the fields of that one. Other bytes raise MalformedSubscription. While a group is classic the
 coordinator passes them on unread (subscription.py looks for the topics alone).
 """
 

@@ -1,7 +1,8 @@
-"""Regular expressions that consumers subscribe with: checked, and the topics that they fit.
+"""Regular expressions that consumers subscribe with: the check, and the topics that match.
 
 Syntax and meaning are RE2's (wire/client_regex.py), and a name must match as a whole, so the time
-that a pattern takes is bounded. It may still be long with many topics: the matching runs on another
+that a pattern takes is bounded. With many topics it may still be long, so the matching runs on
+another
 thread (`run`), without the coordinator's lock, and until it ends a new expression matches no topic.
 The result is written, and the group's epoch goes up when it has changed. New and deleted topics are
 matched with the next heartbeat, at most once in REFRESH_MS for each group.

@@ -4,14 +4,14 @@ The handlers of JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetFetch and of 
 call it. One lock covers all groups; code under it is short and never waits. Answers
 go out through callables, at once or later, on any thread.
 
-A change is written to the journal first and counts when it is durable: only then an assignment is
-answered. Clock, timers, journal and random ids are passed in. Network threads carry out commits
+A change is written to the journal first; an assignment is answered only when its record is durable.
+Clock, timers, journal and random ids are passed in. Network threads carry out commits
 (cext/coordinator/offset_commit.pyx): groups write each change into the table that commits are
 checked against (cext/coordinator/group_table.pyx), and a group that is made by its first commit is
 added here before anything looks at groups.
 Next: classic_group.py, rebalance.py, offsets.py; administration.py beside this file.
-Groups of the consumer protocol (KIP-848) are in consumer_heartbeats.py and what it names, which are
-imported when the first such group is met.
+Groups of the consumer protocol (KIP-848) are in consumer_heartbeats.py and its imports, which are
+loaded with the first such group.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ class GroupCoordinator:
 
     @contextmanager
     def commits_held(self, group_id: str) -> Iterator[None]:
-        """While it lasts, network threads append no commit of the group: commits wait. The caller
+        """In this context network threads append no commit of the group; commits wait. The caller
         holds the lock."""
         self.table.hold(group_id)
         try:

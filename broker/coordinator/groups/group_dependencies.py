@@ -40,7 +40,7 @@ def consumer_settings(config: BrokerConfig) -> ConsumerSettings:
 
 
 class NodeGroupDependencies:
-    """The surroundings of one node."""
+    """The dependencies of one node's groups."""
 
     def __init__(
         self,
