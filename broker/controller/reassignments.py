@@ -7,7 +7,8 @@
     old replicas, and a leader and an ISR of the target
     cancelled  the assignment is as before; the new replicas delete their logs
 
-The tree has the whole state, so the next controller continues a reassignment.
+The tree has the whole state, so the next controller continues a reassignment. States are written
+before the assignment: where one multi does not hold both, the assignment still shows what is left.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Reassignments:
                 return outcomes
             path = znodes.topic_path(name)
             whole = SetData(path, assignment.encode(), topic.assignment_version)
-            operations = [whole, *_next_epochs(state, topic, assignment)]
+            operations = [*_next_epochs(state, topic, assignment), whole]
             written = written_by_controller(operations, self._tree, check)
             self._reader.refresh_topics([name])
             if written:
@@ -214,4 +215,4 @@ def _ends(state: ClusterState, name: str) -> list[Operation]:
     if not states:
         return []
     whole = SetData(znodes.topic_path(name), assignment.encode(), topic.assignment_version)
-    return [whole, *states]
+    return [*states, whole]

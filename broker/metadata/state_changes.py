@@ -43,17 +43,18 @@ def shares_with_notes(
 def written_by_controller(
     operations: Sequence[Operation], tree: MetadataTree, check: Sequence[Operation]
 ) -> bool:
-    """Writes the operations in one multi, with `check` (the controller's fence) and a note.
-    Returns False, and writes nothing, if another writer has changed or deleted one of their nodes
-    meanwhile. Raises BadVersion when `check` fails, and MetadataError."""
-    [part] = shares_with_notes(operations, tree, check)
-    try:
-        tree.multi(part)
-    except MultiFailed as failed:
-        is_theirs = failed.index >= len(check) and isinstance(failed.error, BadVersion | NoNode)
-        if not is_theirs:
-            raise failed.error from failed
-        return False
+    """Writes the operations in their order, in one multi where they fit, each multi with `check`
+    (the controller's fence) and a note. Returns False if another writer has changed or deleted one
+    of their nodes meanwhile: nothing of that multi and of the later ones is written. Raises
+    BadVersion when `check` fails, and MetadataError."""
+    for part in shares_with_notes(operations, tree, check):
+        try:
+            tree.multi(part)
+        except MultiFailed as failed:
+            is_theirs = failed.index >= len(check) and isinstance(failed.error, BadVersion | NoNode)
+            if not is_theirs:
+                raise failed.error from failed
+            return False
     return True
 
 

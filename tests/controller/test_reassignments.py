@@ -46,10 +46,10 @@ class Moved:
             operations.append(CreateNode(znodes.partition_state_path("t", index), state))
         self.tree.multi(operations)
         self.reader = ClusterStateReader(self.tree)
-        self._reassignments = Reassignments(self.tree, self.reader)
+        self.reassignments = Reassignments(self.tree, self.reader)
 
     def begin(self, replicas, index=0, topic="t"):
-        [error] = self._reassignments.begin((), {(topic, index): replicas}).values()
+        [error] = self.reassignments.begin((), {(topic, index): replicas}).values()
         return error
 
     def in_isr(self, *isr, index=0):
@@ -58,10 +58,10 @@ class Moved:
         before = PartitionState.decode(self.tree.get(path)[0])
         self.tree.set(path, replace(before, isr=isr).encode())
         self.reader.refresh_topics(["t"])
-        self._reassignments.advance(())
+        self.reassignments.advance(())
 
     def advance(self):
-        self._reassignments.advance(())
+        self.reassignments.advance(())
 
     def assigned(self, index=0):
         found = TopicAssignment.decode(self.tree.get(znodes.topic_path("t"))[0])
@@ -179,9 +179,30 @@ def test_many_partitions_end_in_parts(tmp_path):
     moved = Moved(tmp_path, partitions=450)
     try:
         wanted = {("t", index): [2] for index in range(450)}
-        outcomes = moved._reassignments.begin((), wanted)
+        outcomes = moved.reassignments.begin((), wanted)
         assert set(outcomes.values()) == {None}
         assert all(moved.assigned(index) == ((2,), (), ()) for index in range(450))
         assert all(moved.state(index)[:2] == (2, (2,)) for index in range(450))
     finally:
         moved.tree.close()
+
+
+def test_an_assignment_larger_than_one_multi(tmp_path):
+    """It raised ValueError, and the topic could not be moved."""
+    made = Moved(tmp_path, partitions=30)
+    limits = made.tree.limits
+    made.tree.limits = replace(limits, multi_bytes_max=1500)
+    moves = {("t", index): [3, 4] for index in range(30)}
+    assert set(made.reassignments.begin((), moves).values()) == {None}
+    assert made.assigned(29) == ((3, 4, 1, 2), (3, 4), (1, 2)) and made.state(29)[2] == 6
+    made.tree.limits = limits
+    for index in range(30):
+        path = znodes.partition_state_path("t", index)
+        before = PartitionState.decode(made.tree.get(path)[0])
+        made.tree.set(path, replace(before, isr=(1, 2, 3, 4)).encode())
+    made.reader.refresh_topics(["t"])
+    made.tree.limits = replace(limits, multi_bytes_max=1500)
+    made.advance()
+    assert {made.assigned(index) for index in range(30)} == {((3, 4), (), ())}
+    assert {made.state(index)[:2] for index in range(30)} == {(3, (3, 4))}
+    made.tree.close()
