@@ -77,7 +77,7 @@ class Journal(Protocol):
         """Applies records of the log, in order, while the partition loads; control batches too."""
 
     def loaded(self, partition: int) -> None:
-        """Called when the partition is replayed; requests come from now on."""
+        """Called when the partition is replayed; from then on the coordinator gets requests."""
 
     def unloaded(self, partition: int) -> None:
         """Drops the state of a partition that another node leads now, or that is deleted."""
@@ -164,8 +164,8 @@ class CoordinatorLog:
         return self._states.count
 
     def partition_of(self, name: str) -> int:
-        """The partition that an id belongs to, as every Kafka client and broker counts it; -1
-        while there is no topic."""
+        """Returns the partition of an id, as every Kafka client and broker computes it; -1 while
+        the topic does not exist."""
         count = self._states.count
         return id_hash(name) % count if count else -1
 
@@ -221,7 +221,7 @@ class CoordinatorLog:
         return self._replicas.topic_config(self.topic).integer("max.message.bytes") - 100
 
     def _write_waiting(self) -> None:
-        """One round: appends everything, then waits once for the flushes that all of it shares."""
+        """Runs one round: appends all entries, then waits once for their shared flushes."""
         with self._lock:
             dirty, self._dirty = self._dirty, {}
             rows = []
@@ -429,9 +429,9 @@ class CoordinatorLog:
             at = self._behind_damage(index, handle, at, damage)
 
     def _behind_damage(self, index: int, handle: LogHandle, at: int, reason: str) -> int:
-        """The offset to go on at, behind the damaged batch that begins at offset `at`: that of the
-        next batch, or of the next segment where the damaged length leads to none. Logs what is
-        lost. Kafka loads what stands before the damage and nothing behind it."""
+        """Returns the offset at which loading continues after the damaged batch at offset `at`: the
+        next batch, or the next segment when the damaged length leads to no batch. Logs the lost
+        offsets. Kafka loads only the records before the damage."""
         segments = handle.segments()
         found = next(row for row in reversed(segments) if row.base_offset <= at)
         go_on = min(
@@ -461,7 +461,7 @@ class CoordinatorLog:
         return go_on
 
     def stop(self) -> None:
-        """Writes what waits, then ends the threads. Appends are refused from here on."""
+        """Writes the waiting entries, then ends the threads. Later appends are refused."""
         with self._lock:
             self._stopping = True
             loader = self._loader
@@ -497,6 +497,6 @@ def _batches(appends: list[_Append]) -> Iterator[list[_Append]]:
 
 @lru_cache(maxsize=4096)  # every request about a group or a transactional id asks for its own
 def id_hash(name: str) -> int:
-    """What Java's String.hashCode gives, made positive as Kafka's Utils.abs does."""
+    """Returns Java's String.hashCode, made positive as Kafka's Utils.abs does."""
     found = abs(java_hash(name))
     return 0 if found == 1 << 31 else found

@@ -1,12 +1,13 @@
 """Transaction markers for partitions that other brokers lead: WriteTxnMarkers requests.
 
-There is a thread for each such broker, from its first marker on. It takes all markers that have
-come since its last request and sends them in one; so many transactions share a request. A row is
-under way once: its codes come back, or the codes of a failed connection, and the writer of markers
+There is a thread for each such broker, from its first marker on. It sends all markers that were
+added since its last request in one request, so many transactions share a request. Each row is in at
+most one request at a time. It gets the codes of the response, or of a failed connection; then the
+writer of markers
 (txn_markers.py) sends it again, perhaps to another leader.
 
-Limits: MARKERS_MAX orders in a request. What waits is bounded by the transactions of this node that
-have not ended.
+Limits: MARKERS_MAX orders in a request. The waiting markers are limited by the number of open
+transactions of this node.
 Kafka: TransactionMarkerChannelManager.
 """
 
@@ -89,7 +90,7 @@ class RemoteMarkers:
         return frozenset().union(*by_leader.values())
 
     def stop(self) -> None:
-        """Ends all channels; what is under way may be answered or not."""
+        """Ends all channels; requests in flight may get an answer or not."""
         with self._lock:
             self._is_stopped = True
             channels = list(self._channels.values())

@@ -7,7 +7,7 @@ handler holds no lock. This saves two changes of thread, a fifth of the time of 
 read-process-write transaction. Rounds that other threads ask for run on the rounds' own thread.
 
 Limit: a request handler runs HERE_MAX rounds in a row; the rounds' own thread runs the rest, so
-that no request waits without end behind the work of others.
+that no request waits without limit for the work of others.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Rounds:
         self._stopping = False
 
     def ask(self) -> None:
-        """A round begins after this, unless `stop` comes first."""
+        """Requests a round, which begins after this call unless `stop` is called first."""
         asked = _lent.asked
         if asked is None or self._may_wait():
             self.wake()
@@ -82,13 +82,13 @@ class Rounds:
             asked.append(self)
 
     def wake(self) -> None:
-        """A round on the thread of its own."""
+        """Starts a round on the rounds' own thread."""
         with self._lock:
             self._asked = True
             self._call_own()
 
     def run_here(self) -> None:
-        """A round on this thread; where one is running, its thread goes on with another."""
+        """Runs a round on this thread; if one is running, its thread runs another round."""
         with self._lock:
             self._asked = True
             if self._running or self._stopping:
@@ -103,7 +103,7 @@ class Rounds:
                 self._begin()
 
     def stop(self) -> None:
-        """No round begins after this one that may be running, which is waited for."""
+        """Waits for a running round; no round begins after that."""
         with self._lock:
             self._stopping = True
             self._changed.notify_all()
@@ -128,7 +128,7 @@ class Rounds:
         self._asked, self._running = False, True
 
     def _end(self) -> None:
-        """Under the lock. What was asked for meanwhile is for the thread of its own."""
+        """Under the lock. The rounds' own thread does the work that was requested meanwhile."""
         self._running = False
         if self._stopping:
             self._changed.notify_all()

@@ -1,8 +1,9 @@
 """Changes the protocol of a live group: classic to consumer, and back.
 
 The first member of the consumer protocol that joins a classic group turns it into a consumer group,
-in which the others go on with the classic protocol (classic_members.py) and their assignments. When
-the last member of the consumer protocol leaves, or a static one comes back with the classic
+in which the others continue with the classic protocol (classic_members.py) and their assignments.
+When
+the last member of the consumer protocol leaves, or a static member joins again with the classic
 protocol, the rest becomes a classic group again, which rebalances. A group without members takes
 the protocol of its next member. `group.consumer.migration.policy` allows each direction. In the log
 a change is one batch: the tombstones of the old form and the records of the new one."""
@@ -125,7 +126,8 @@ class Migration:
         )
 
     def downgrades_by(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
-        """Whether it does so when this static member comes back by the classic protocol."""
+        """Whether the group becomes a classic one when this static member joins with the classic
+        protocol."""
         return group.is_classic_but_for(replaced.member_id) and self._may_downgrade(
             group, len(group.members)
         )

@@ -1,8 +1,9 @@
 """Committed offsets of groups, and pending offsets of open transactions. Plain state.
 
-For each group: topic, partition, Committed. Offsets of a transaction are kept apart, by group and
-producer id, until its marker comes; then they count, unless a later commit in the log counts
-already, as in Kafka. Expiry follows Kafka (KIP-211): the offsets of a group with members do not
+For each group: topic, partition, Committed. Offsets of a transaction are kept separately, by group
+and producer id, until its marker is written; then they are committed, unless a later commit in the
+log has replaced them, as in Kafka. Expiry follows Kafka (KIP-211): the offsets of a group with
+members do not
 expire while the group subscribes to their topic; those of an empty group expire
 `offsets.retention.minutes` after it became empty, those without members ever, after their commit.
 

@@ -1,6 +1,6 @@
 """Joining, syncing and leaving a classic group: the transitions of classic_group.py.
 
-Nothing here waits or reads a clock of its own: timers, the journal's `store` and random ids are
+No function waits or reads a clock: timers, the journal's `store` and random ids are
 passed in, and answers go out through the callables of the requests. Everything runs under the
 coordinator's lock; timers and `done` callbacks take it themselves.
 
@@ -261,7 +261,8 @@ class Rebalances:
     def _replace_static(
         self, group: ClassicGroup, new_id: str, asked: Join, answer: AnswerJoin
     ) -> None:
-        """Gives a static member that came back without its id a new id in its own place."""
+        """Gives a static member that joins again without its member id a new id in the same
+        place."""
         assert asked.instance_id is not None
         old_leader = group.leader
         old_id = group.instances[asked.instance_id]
@@ -292,8 +293,7 @@ class Rebalances:
         old_leader: str | None,
         before: tuple[Any, int, int],
     ) -> None:
-        """Goes on with the generation under the new id, without a rebalance, once that is
-        durable."""
+        """Continues the generation with the new id, without a rebalance, when that is durable."""
         new_id = member.member_id
         leads = group.leader == new_id
         skip = asked.can_skip_assignment

@@ -27,7 +27,7 @@ NOTHING: Assignment = {}
 
 
 class Subscriber(NamedTuple):
-    """A member as its assignment needs it."""
+    """The data of a member that its assignment needs."""
 
     instance_id: str | None
     rack_id: str | None

@@ -28,7 +28,7 @@ class Connection(Protocol):
 
 
 class Closings:
-    """The callbacks of one broker."""
+    """The callbacks of one broker for closed connections."""
 
     def __init__(self, next_closed: Callable[[], int | None]) -> None:
         """`next_closed` waits for the id of a marked connection that has closed; None: no more."""

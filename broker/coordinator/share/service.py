@@ -117,7 +117,7 @@ class ShareService:
         self.offsets = ShareOffsets(self.groups, self.state, self.partitions, replicas)
 
     def apply(self, state: ClusterState) -> None:
-        """Called with each new state of the cluster."""
+        """Applies a new state of the cluster; called with each one."""
         self.partitions.apply(state)
         ids = state.topics_by_id.keys()
         if self._topic_ids - ids:

@@ -1,8 +1,8 @@
 """The share groups of one coordinator: heartbeats, assignment, sessions of members, deletion.
 
-They are among the other groups of the group coordinator, under its lock and in its journal. A
+They belong to the group coordinator, and use its lock and its journal. A
 member's first heartbeat, or one with other topics, first initializes the state of the topics'
-partitions (share_state.py), then computes a new assignment; its answer comes when all that is
+partitions (share_state.py), then computes a new assignment; the answer is sent when all that is
 durable. A heartbeat that changes nothing is answered at
 once, or with the writes before it, and costs no timer. A change that cannot be written is written
 again with the whole group (groups/group_writes.py). A member gets its
@@ -336,7 +336,7 @@ class ShareGroups:
         asked: Heartbeat,
         answer: Answer,
     ) -> None:
-        """Initializes states, then goes on with the heartbeat; other members go on meanwhile."""
+        """Initializes states, then continues the heartbeat; other members continue meanwhile."""
         group.initializing = True
         group_id = group.group_id
         keys = [
