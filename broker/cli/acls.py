@@ -73,7 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             metavar="TYPE:NAME",
             action="append",
             default=[],
-            help=f"whom to {verb}; User:* is everyone; may be repeated",
+            help=f"the principal to {verb}; User:* is everyone; may be repeated",
         )
         add.add_argument(
             f"--{verb}-host",

@@ -292,8 +292,8 @@ cdef bint _raise_with(Table* table, Partition* partition, Replicas* replicas, in
     return status == REPLICAS_MOVED
 
 cdef bint _raise_high_watermark(Table* table, Partition* partition) noexcept nogil:
-    """Raises the high watermark as far as it may go; returns whether it moved. That of a follower
-    comes with the fetched records."""
+    """Raises the high watermark as far as allowed; returns whether it moved. A follower gets its
+    high watermark with the fetched records."""
     cdef int64_t durable_end = (
         log_flushed_offset(partition.log) if table.fsync else log_end_offset(partition.log))
     cdef Replicas* replicas = _replicas(partition)
@@ -834,7 +834,8 @@ cdef class PartitionTable:
 
     @property
     def replica_lag_ms_max(self):
-        """replica.lag.time.max.ms: so long ago may a follower have been caught up; live."""
+        """replica.lag.time.max.ms: the time after which a follower that is not caught up leaves the
+        ISR. It can be changed while the broker runs."""
         return atomic_load_i64(&self.table.replica_lag_ns_max) // NS_PER_MS
 
     @replica_lag_ms_max.setter
@@ -864,7 +865,7 @@ cdef class PartitionTable:
         from now on, but they do not count for min.insync.replicas; otherwise the ISR is confirmed.
 
         Returns False, and changes nothing, when this node does not lead the partition, it has one
-        replica, or a new member of a pending ISR is not caught up any more. Raises KeyError when the
+        replica, or a new member of a pending ISR is no longer caught up. Raises KeyError when the
         table does not have it."""
         cdef Entry* entry
         cdef Replicas* replicas
@@ -914,7 +915,8 @@ cdef class PartitionTable:
 
     def caught_up(self):
         """Returns [(topic, partition, [broker ids]), ...]: followers outside of the ISR that may
-        join it, because they have all below the high watermark and the start of the leader epoch.
+        join it, because they have all records below the high watermark and the start of the leader
+        epoch.
         Cheap when no follower's fetch since the last call has found that it may join."""
         cdef list found = []
         cdef Entry* entry

@@ -9,8 +9,9 @@ previous moment.
 The high watermark is the minimum of the leader's own durable end and the log ends of the ISR. Also
 counted are followers that are joining the ISR and not confirmed yet (the maximal ISR of KIP-497),
 and live followers that were caught up within replica.lag.time.max.ms: otherwise the high watermark
-of a busy partition would stay ahead of a follower that wants to join. One that leaves the ISR has to
-catch up anew, so that the high watermark does not wait for a broker that died. A member of the ISR
+of a busy partition would stay ahead of a follower that wants to join. A follower that leaves the
+ISR has to catch up again, so that the high watermark does not wait for a broker that died. A member
+of the ISR
 that has not fetched in this leader epoch holds the high watermark where it is. With fewer members in the
 confirmed ISR than min.insync.replicas it does not move either, as in Kafka since 3.7.
 
@@ -21,11 +22,12 @@ behind it meanwhile.
 
 A consumer that names its rack may read from a follower of that rack (KIP-392): one of the ISR that has
 the offset. Of several, the one with the most records; then the one that was caught up last; then the
-one with the largest id. If the leader is in that rack, the consumer stays there. Kafka:
+one with the largest id. If the leader is in that rack, the consumer continues to read from it.
+Kafka:
 RackAwareReplicaSelector.
 
 Replicas are made for one leader epoch and one set of followers; a change replaces them. The old
-ones are closed under their lock: whoever comes too late looks at the partition again.
+ones are closed under their lock: a thread that finds them closed reads the partition again.
 Memory: about 80 bytes, and 72 for each follower. Kafka: Partition and Replica of kafka.cluster.
 Callers: cext/partition/partitions.pyx. Next on the data path: cext/fetch/fetch.pyx.
 """

@@ -1,9 +1,10 @@
-"""What a node fetches as a follower from one leader broker: next request, and what an answer changes.
+"""The fetches of a follower from one leader broker: the next request, and the effects of a
+response.
 
-Steps without I/O but that of the logs: next_request() makes the bytes of a Fetch request,
+The steps do no I/O except on the logs: next_request() makes the bytes of a Fetch request,
 take_response() appends the records of the answer, moves high watermarks and log starts, and returns
 events for what Python must decide (truncation, an epoch that is not the leader's, a log that is
-offline). A loop with a socket goes around them, or a simulator. Both steps run without the GIL.
+offline). The caller does the network I/O, or simulates it. Both steps run without the GIL.
 
 A partition is fetched from its log's end, with the epoch of its last record, so that the leader sees
 where the logs diverge (KIP-595). Requests use a session (KIP-227): they name only partitions whose
@@ -253,7 +254,7 @@ cdef class ReplicaFetches:
 
     cdef void _take_back(self, Follow* f) noexcept:
         """The leader's session may still have the partition, or one of a former topic of that
-        name: it must not be told to forget it."""
+        name: the request must not name it as forgotten."""
         cdef Follow** at = &self.forgotten
         cdef Follow* old
         while at[0] != NULL:
@@ -275,7 +276,7 @@ cdef class ReplicaFetches:
         return f
 
     def remove(self, str topic not None, int32_t index) -> bool:
-        """Stops to follow a partition; returns whether it was followed. When it returns, no thread
+        """Stops following a partition; returns whether it was followed. When it returns, no thread
         appends to the partition for this object any more."""
         self._lock()
         try:
@@ -514,8 +515,8 @@ cdef class ReplicaFetches:
         return None if first == INT64_MAX else first - now_ns
 
     def disconnected(self) -> None:
-        """Notes that the connection is gone: no answer comes any more, and the next request begins a
-        new session."""
+        """Records that the connection has closed: no response will arrive, and the next request
+        begins a new session."""
         self._lock()
         self.session_epoch = 0
         self._free_forgotten()
@@ -526,7 +527,7 @@ cdef class ReplicaFetches:
     def take_response(self, body not None, int64_t now_ns) -> list:
         """Applies the body of the answer to the last request, and returns the events as in
         take_events(). Raises MalformedFetchAnswer, before anything has changed, for bytes that are
-        no answer; then the connection must be closed. Raises MemoryError."""
+        not a response; then the connection must be closed. Raises MemoryError."""
         cdef Py_buffer view
         cdef bint whole
         PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
@@ -544,7 +545,7 @@ cdef class ReplicaFetches:
 
     def take_events(self) -> list:
         """Returns [(topic, partition, kind, detail), ...] of what has happened since the last call,
-        and forgets it. Kinds and details:
+        and removes them. Kinds and details:
 
         Until restart(), add() or remove() these partitions are not fetched:
         "diverged": (epoch, end offset of that epoch at the leader; -1: none);
@@ -582,7 +583,7 @@ cdef class ReplicaFetches:
         return found
 
     cdef void _note(self, Follow* f, int kind, int64_t first, int64_t second, int64_t now_ns) noexcept nogil:
-        """Notes an event; the partition waits for Python, or is delayed."""
+        """Records an event; the partition waits for Python, or is delayed."""
         cdef Event* grown
         cdef int64_t capacity
         if f != NULL and kind <= EVENT_LAST_WAITING:
