@@ -1,1 +1,2 @@
-"""Client quotas: whom they are for, where they are kept, and which one counts for a client."""
+"""Client quotas: their entities, their place in the metadata tree, and the quota that applies to a
+client."""

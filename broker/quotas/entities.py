@@ -1,4 +1,4 @@
-"""Quota entities: whom a quota is for, and the node of the metadata tree that holds it.
+"""Quota entities: the clients that a quota applies to, and its node in the metadata tree.
 
     /config/users/U              a user                      producer_byte_rate, consumer_byte_rate,
     /config/users/U/clients/C    a client id of a user       request_percentage,
@@ -8,7 +8,7 @@
 The data has Kafka's form: {"version": 1, "config": {"producer_byte_rate": "1024"}}. U and C are
 sanitized names; `<default>` in place of a name stands for each name without a quota of its own. A
 user's node may hold SCRAM credentials too (security/credentials.py). A value that is not a number
-above 0 counts as none. Next: limits.py.
+above 0 is ignored. Next: limits.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ FRACTION_MAX = 1e-6  # as Kafka: a value this close to a whole number is one
 
 
 class Entity(NamedTuple):
-    """Whom a quota is for. A part is the node's name (DEFAULT_ENTITY, or a sanitized name), or None
+    """The clients that a quota applies to. A part is the node's name (DEFAULT_ENTITY, or a
+    sanitized name), or None
     when the entity has no such part."""
 
     user: str | None = None

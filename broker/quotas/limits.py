@@ -1,4 +1,4 @@
-"""Which quota counts for a client: Kafka's order of precedence, the first that exists.
+"""The quota that applies to a client: the first that exists in Kafka's order of precedence.
 
     1  /config/users/U/clients/C             5  /config/users/<default>/clients/<default>
     2  /config/users/U/clients/<default>     6  /config/users/<default>
@@ -23,7 +23,7 @@ from barnabas.quotas.entities import Entity, node_name
 
 
 class Tags(NamedTuple):
-    """What the clients that share a quota have in common; "": any."""
+    """The common attributes of clients that share a quota; "": any."""
 
     user: str
     client_id: str
@@ -64,7 +64,7 @@ class Limits:
         return Tags("", client_id)
 
     def limit(self, tags: Tags) -> float | None:
-        """The quota that counts for the clients with these tags; None: they have no limit."""
+        """The quota that applies to the clients with these tags; None: they have no limit."""
         u, c = node_name(tags.user), node_name(tags.client_id)
         if tags.user and tags.client_id:
             order = [

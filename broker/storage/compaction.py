@@ -139,9 +139,9 @@ def _clean_group(
     old_horizon_ms: int,
     pace: Pace,
 ) -> None:
-    """As in Kafka a tombstone of message format 0 or 1 goes once its segment was changed
-    delete.retention.ms before the last one that was clean already: so what is written keeps the
-    time of what it was made of."""
+    """As in Kafka a tombstone of message format 0 or 1 is removed when its segment was changed
+    delete.retention.ms before the last one that was clean already: so a written segment keeps the
+    time of its source segments."""
     stem = row.path_of(group[0]).with_suffix("")
     cleaning.begin(stem, group[0].base_offset)
     for info in group:

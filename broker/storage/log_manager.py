@@ -1,4 +1,4 @@
-"""All logs of a node: opening at start, making, deleting, closing.
+"""All logs of a node: opening at the start, creating, deleting, closing.
 
 At start every partition directory of every log directory is opened; after an unclean stop its
 newest segments are checked first. A directory that the metadata does not know, or knows under
@@ -47,7 +47,7 @@ class PartitionLog(NamedTuple):
     handle: LogHandle
 
     def path_of(self, segment: SegmentInfo) -> Path:
-        """Its .log."""
+        """Returns the path of its .log file."""
         return self.directory / f"{segment.base_offset:020d}.log"
 
     def changed_ms(self, segment: SegmentInfo) -> int:
@@ -125,7 +125,8 @@ class _DirState:
 
 
 def _are_saved(directory: Path, epochs: list[tuple[int, int]]) -> bool:
-    """Whether a log's checkpoint says so already, as after a clean stop: two fsyncs less."""
+    """Whether the checkpoint already has the log's end, as after a clean stop; this saves two
+    fsyncs."""
     try:
         return files.read_leader_epochs(directory) == epochs
     except DamagedFile:
@@ -248,8 +249,8 @@ class LogManager:
         )
 
     def _report_absent(self, names: Collection[TopicPartition]) -> None:
-        """Partitions on no disk that works are taken to be on one that failed: a new, empty log
-        would give their offsets again."""
+        """Treats partitions that are on no working disk as partitions of a failed one: a new, empty
+        log would use their offsets again."""
         for name in names:
             self._unopened[name] = _UnopenedLog(None, "it is in a log directory that failed")
         if names:
@@ -305,7 +306,8 @@ class LogManager:
     def _found(
         self, state: _DirState, wanted: Mapping[TopicPartition, WantedLog]
     ) -> list[_FoundLog]:
-        """Returns the partition directories to open; deletes or puts aside the others."""
+        """Returns the partition directories to open; deletes the others, or renames them to
+        `-stray`."""
         found, strays = [], []
         with os.scandir(state.directory.path) as listed:
             entries = sorted(listed, key=lambda entry: entry.name)
@@ -345,8 +347,8 @@ class LogManager:
     def _report_strays(
         self, strays: Sequence[Path], wanted: Mapping[TopicPartition, WantedLog]
     ) -> None:
-        """Logs one warning, at every start, for each directory that was put aside and whose
-        partition exists, with the steps that bring it back."""
+        """Logs one warning, at every start, for each stray directory whose partition exists, with
+        the steps that restore it."""
         names = {(want.topic_id, name[1]): name for name, want in wanted.items()}
         for path in strays:
             topic_id, partition = self._topic_id_in(path), partition_dirs.stray_partition(path.name)
@@ -609,7 +611,7 @@ class LogManager:
         return take_damage(self._cache)
 
     def _settings(self, config: TopicConfig) -> LogSettings:
-        """A topic's configuration, and what the broker's own adds, as the log takes it."""
+        """Returns the settings of a log from its topic's and the broker's configuration."""
         segment_ms = config.integer("segment.ms")
         if "compact" in config.names("cleanup.policy"):  # the active segment is not compacted
             segment_ms = min(segment_ms, config.integer("max.compaction.lag.ms"))
@@ -646,7 +648,8 @@ class LogManager:
 
 
 def _seed() -> int:
-    """Of a log's segment.jitter.ms: with one seed for all, all would roll at once after all."""
+    """Returns the seed of a log's segment.jitter.ms; with one seed for all, all logs would roll at
+    the same time."""
     return int.from_bytes(os.urandom(8), "big")
 
 

@@ -22,8 +22,9 @@ RANGES_MAX = 10  # lines for one partition
 
 
 def report_cuts(path: Path, cuts: Sequence[Cut]) -> None:
-    """Logs where the bytes are that recovery cut off the log in `path`. Sound batches among them
-    were perhaps acknowledged, so they are an ERROR; without any it is a torn write or its like."""
+    """Logs where the bytes are that recovery cut off the log in `path`. Valid batches among them
+    may have been acknowledged, so the line is an ERROR; without valid batches the cause is usually
+    a torn write."""
     for cut in cuts:
         if cut.path:
             log.log(

@@ -1,11 +1,12 @@
-"""Names of partition directories, and of what deletion leaves behind.
+"""Names of partition directories, and of directories that a deletion leaves.
 
     TOPIC-PARTITION                the partition's number follows the last dash
     TOPIC-PARTITION.HEX32-delete   deleted; removed after file.delete.delay.ms
     TOPIC-PARTITION.HEX32-stray    a log that the metadata does not know; kept, never served
-    TOPIC-PARTITION.HEX32-future   a copy in the making in another directory
+    TOPIC-PARTITION.HEX32-future   an unfinished copy in another directory
 
-HEX32 is a random uuid without dashes; the topic is cut so that a name keeps within 255 letters.
+HEX32 is a random uuid without dashes; the topic is truncated so that the name has at most 255
+characters.
 """
 
 import os
@@ -55,6 +56,6 @@ def plain_name(topic: str, partition: int) -> str:
 
 
 def marked_name(topic: str, partition: int, mark: str) -> str:
-    """A new name for a directory that is deleted or put aside."""
+    """Returns a new name for a deleted or stray directory."""
     tail = f"-{partition}.{os.urandom(16).hex()}-{mark}"
     return topic[: NAME_LETTERS_MAX - len(tail)] + tail

@@ -26,8 +26,8 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 class Replacements:
-    """Files to be replaced together, and directories in which names were made. Nothing of it is
-    safe, and no file has its new content, before commit()."""
+    """Files to be replaced together, and directories in which names were made. Before commit() no
+    file has its new content."""
 
     def __init__(self) -> None:
         self._files: dict[Path, None] = {}

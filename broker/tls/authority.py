@@ -1,6 +1,7 @@
-"""A certificate authority of one's own: the certificates that `barnabas security` makes.
+"""A private certificate authority: the certificates that `barnabas security` makes.
 
-Keys are EC P-256, which each client of TLS 1.2 and 1.3 has. The package `cryptography` makes them.
+Keys are EC P-256, which every client of TLS 1.2 and 1.3 supports. The package `cryptography` makes
+them.
 Kafka has no such tool; its manual describes the same steps with keytool and openssl.
 """
 

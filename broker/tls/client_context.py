@@ -1,7 +1,7 @@
 """TLS of a client: a context of the standard library's ssl from stores in every format.
 
-It trusts the certificates of the truststore and no others, those of the system neither, as Java
-does. A certificate in it need not be an authority's.
+It trusts only the certificates of the truststore, not those of the system, as Java does. A
+certificate in it need not be an authority's.
 """
 
 from __future__ import annotations

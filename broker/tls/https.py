@@ -1,7 +1,7 @@
 """Reads the keys and tokens of identity providers from https: and file: addresses.
 
-An https: address may not redirect, and its certificate must be one that is trusted: over http:
-others could read or change what it gives. Limits: `bytes_max`, and READ_S_MAX seconds.
+An https: address may not redirect, and its certificate must be one that is trusted: over http: an
+attacker could read or change the answer. Limits: `bytes_max`, and READ_S_MAX seconds.
 """
 
 from __future__ import annotations

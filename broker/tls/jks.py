@@ -8,8 +8,8 @@
     certificate               type as an alias (version 2 only), int32 size, DER
     end                       SHA-1 of password, "Mighty Aphrodite" and everything before
 
-A key is salt (20 bytes), the key XOR a stream of SHA-1 digests, SHA-1 of password and key. This is
-how Java protects it, and weak; keytool itself advises PKCS12. The source is the class
+A key is salt (20 bytes), the key XOR a stream of SHA-1 digests, SHA-1 of password and key. Java's
+protection is weak; keytool itself recommends PKCS12. The source is the class
 sun.security.provider.JavaKeyStore of OpenJDK, whose format is public; pyjks, the one package that
 reads it, has had no release since 2020.
 """
@@ -30,7 +30,7 @@ KEY_PROTECTOR = bytes.fromhex("060a2b060104012a02110101")
 
 
 class BadJks(ValueError):
-    """The bytes are no JKS store, or the password is another."""
+    """The bytes are not a JKS store, or the password is wrong."""
 
 
 class JksEntry(NamedTuple):

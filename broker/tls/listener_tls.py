@@ -1,10 +1,10 @@
-"""What each TLS listener serves with, made from settings and files, and made anew when they change.
+"""The TLS contexts of the listeners, made from settings and files, and made again when they change.
 
 A new keystore may replace the present one when its certificate has the same subject and all of its
 alternative names, as in Kafka (SslFactory.CertificateEntries); ssl.allow.dn.changes and
-ssl.allow.san.changes lift the two checks. What cannot be used changes nothing: an altered setting
-is refused, and a changed file is logged. Connections keep the certificate that they began with; no
-session of before a change can be resumed.
+ssl.allow.san.changes lift the two checks. Unusable settings and files change nothing: an altered
+setting is refused, and a changed file is logged. Connections keep their certificate; a session from
+before a change cannot be resumed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ListenersTls:
             self._served = {name: self._served[name] for name in names if name in self._served}
 
     def problems(self, listener: Listener, values: Mapping[str, str]) -> list[str]:
-        """Why a listener that is to be added cannot be; nothing is kept."""
+        """Returns why a new listener cannot be added; changes nothing."""
         try:
             _make(values, listener)
         except ConfigError as error:

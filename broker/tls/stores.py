@@ -1,6 +1,6 @@
 """Reads a key and its chain, or certificates to trust, from PEM, PKCS#12 and JKS.
 
-The formats JKS and PKCS12 are told apart by the first bytes, as Java does: a file of either is read
+The first bytes distinguish JKS from PKCS12, as in Java: a file of either is read
 whichever of the two names the setting has. PKCS#12 is read by the package `cryptography`, which is
 imported when the first such store is. All results are DER.
 
