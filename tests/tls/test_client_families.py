@@ -158,6 +158,13 @@ def skip_without(name):
         pytest.skip(reason)
 
 
+def fail_soon(monkeypatch, name):
+    """The client waits a few seconds for each call."""
+    if name in IN_MODULES:
+        module = importlib.import_module(IN_MODULES[name].partition(":")[0])
+        monkeypatch.setattr(module, "CALL_TIMEOUT_S", REFUSED_S, raising=False)
+
+
 @pytest.mark.parametrize(("name", "kind", "tls"), pick(short=SHORT, long=ALL))
 def test_a_client_reads_what_it_wrote(served, topic, name, kind, tls):
     skip_without(name)
@@ -172,9 +179,7 @@ def test_a_client_reads_what_it_wrote(served, topic, name, kind, tls):
 @pytest.mark.parametrize(("name", "why"), pick(short=SHORT_REFUSED, long=ALL_REFUSED))
 def test_a_client_is_refused_and_nothing_is_written(served, topic, monkeypatch, name, why):
     skip_without(name)
-    if name in IN_MODULES:
-        module = importlib.import_module(IN_MODULES[name].partition(":")[0])
-        monkeypatch.setattr(module, "CALL_TIMEOUT_S", REFUSED_S, raising=False)
+    fail_soon(monkeypatch, name)
     assert FAMILIES[name][0](REFUSALS[why], served.folder)  # a mistake in them is no refusal
     client = None
     try:
@@ -197,9 +202,7 @@ def stored(served, topic):
 def test_a_client_whose_rule_is_revoked_writes_no_more(served, topic, monkeypatch, name, kind):
     """Over the connections that it has."""
     skip_without(name)
-    if name in IN_MODULES:
-        module = importlib.import_module(IN_MODULES[name].partition(":")[0])
-        monkeypatch.setattr(module, "CALL_TIMEOUT_S", REFUSED_S, raising=False)
+    fail_soon(monkeypatch, name)
     client = served.client(name, PROTECTIONS[kind])
     try:
         client.write(topic, ["before"])
