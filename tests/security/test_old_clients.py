@@ -1,6 +1,8 @@
 """The old producer and consumers over TLS with a login, by the settings of current clients."""
 
 import pytest
+from compat.support import create_topic
+from security.login_broker import login_broker
 from security.test_security_command import init, properties, started
 
 from barnabas.cli import main
@@ -32,7 +34,30 @@ def protected(tmp_path_factory):
 
 
 def test_the_old_clients_write_and_read(protected):
-    address, given = protected
+    written_and_read(*protected)
+
+
+def test_the_old_clients_log_in_by_token(tmp_path):
+    pytest.importorskip("jwt")
+    from security.json_tokens import MODULE, oauth_settings, signed
+
+    token = tmp_path / "token"
+    token.write_text(signed())
+    given = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": f"{MODULE} required;",
+        "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
+    }
+    with login_broker(tmp_path, **oauth_settings(tmp_path)) as login:
+        create_topic(login.plain, "t")
+        written_and_read(login.safe, given)
+        token.write_text(signed("other"))
+        with pytest.raises(Exception, match="OAUTHBEARER|invalid|token|Authentication"):
+            written_and_read(login.safe, given)
+
+
+def written_and_read(address, given):
     with Producer({"metadata.broker.list": address, **given}) as producer:
         producer.send(ProducerData("t", [b"one", b"two"]))
     settings = {"bootstrap.servers": address, "group.id": "g", "auto.offset.reset": "smallest"}

@@ -160,3 +160,37 @@ def test_the_mirror_reads_and_writes_over_tls_with_a_login(protected, tmp_path):
         assert status == 0, printed
     read = ("consume", "back", "--from-beginning", "--end", "-b", address, "--command-config", file)
     assert "sesame" in ran(*read)[1]
+
+
+def test_the_mirror_logs_in_by_token(tmp_path):
+    """Both clusters have tokens of the same provider; with one of another it stops."""
+    pytest.importorskip("jwt")
+    from security.json_tokens import MODULE, oauth_settings, signed
+    from security.login_broker import login_broker
+
+    token, file = tmp_path / "token", tmp_path / "client.properties"
+    token.write_text(signed())
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        f"sasl.jaas.config={MODULE} required;\n"
+        f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}\n"
+    )
+    folders = tmp_path / "one", tmp_path / "two"
+    for folder in folders:
+        folder.mkdir()
+    login = ("--command-config", str(file))
+    with (
+        login_broker(folders[0], **oauth_settings(tmp_path)) as source,
+        login_broker(folders[1], **oauth_settings(tmp_path)) as target,
+    ):
+        for broker in (source, target):
+            made = ran("topics", "create", "news", "--partitions", "1", "-b", broker.safe, *login)
+            assert made[0] == 0, made[1]
+        assert ran("produce", "news", "-b", source.safe, *login)[0] == 0
+        ways = ("--source", f"one={source.safe}", "--target", target.safe, "--whitelist", "news")
+        status, printed = ran("mirror", *ways, "--end", *login)
+        assert status == 0, printed
+        read = ("consume", "news", "--from-beginning", "--end", "-b", target.safe, *login)
+        assert "sesame" in ran(*read)[1]
+        token.write_text(signed("other"))
+        assert ran(*read)[0] != 0
