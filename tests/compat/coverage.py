@@ -102,11 +102,13 @@ This page is made by `python tests/compat/coverage.py`.
 PROTECTED = """
 ## TLS and logins
 
-With each mechanism the client reads what it wrote, over TLS. Each family is refused with a wrong
-password, an expired token, an expired, a strange and no certificate, and does not trust a strange
-broker; each goes on while the broker's certificate is renewed. CI runs one client for each of these
-and `make long` all. Kafka's tools with logins, and the tests of GSSAPI, log in without TLS. A dash
-says that the client does not have it, or that it is not tested here. kcat of Debian 12 cannot log
+With each mechanism the client reads what it wrote, with and without TLS. Each family is refused
+with a wrong password, an expired token, an expired, a strange and no certificate, and does not
+trust a strange broker; each goes on while the broker's certificate is renewed, and writes no more
+over its connections when its rule is revoked. CI runs one client for each of these and `make long`
+all: what it found last is in [evidence/clients.md](evidence/clients.md). The tests of GSSAPI log in
+without TLS. A dash says that the client does not have it, or that it is not tested here.
+kcat of Debian 12 cannot log
 in by SCRAM: its librdkafka 2.0.2 sends its part of the nonce twice. Kafka 4.3.1 refuses it with the
 same words, and Kafka 3.9.2 takes it (both were asked, tests/security/test_kcat_scram.py).
 confluent-kafka, whose librdkafka is newer, logs in.
@@ -119,7 +121,12 @@ MIRROR = (
     "test_the_mirror_reads_and_writes_over_tls_with_a_login"
 )
 OLD = "tests/security/test_old_clients.py::test_the_old_clients_write_and_read"
+MIRROR_TOKEN = "tests/security/test_protected_commands.py::test_the_mirror_logs_in_by_token"
+OLD_TOKEN = "tests/security/test_old_clients.py::test_the_old_clients_log_in_by_token"
 SPARK = "tests/spark/test_protected_broker.py::test_spark_writes_and_reads_over_tls_with_a_login"
+SPARK_TOKEN = (
+    "tests/spark/test_protected_broker.py::test_spark_writes_and_reads_with_a_token_of_an_endpoint"
+)
 KERBEROS = "tests/security/test_kerberos.py::"
 OURS = "tests/client/test_logins.py::"
 MECHANISMS = ("client certificates", "PLAIN", "SCRAM", "OAUTHBEARER", "GSSAPI")
@@ -134,7 +141,7 @@ def protected() -> dict[str, dict[str, str]]:
     oauth, kerberos = "OAUTHBEARER", "GSSAPI"
     java = "tests/security/test_oauthbearer.py::test_the_java_client"
     return {
-        "Java client 2.7.2, 4.3.1, 4.4.0": family(),
+        "Java client 2.7.2, 4.3.1, 4.4.0": family(oauth),  # from 3.1 on
         "Kafka's command line tools": {
             "client certificates": "tests/tls/test_clients.py::test_java_tools",
             "PLAIN": LOGINS,
@@ -154,9 +161,9 @@ def protected() -> dict[str, dict[str, str]]:
         "@platformatic/kafka": family(oauth),
         "our commands and Python client": family(oauth)
         | {"SCRAM": COMMANDS, kerberos: f"{OURS}test_a_key_of_a_keytab_logs_in"},
-        "`barnabas mirror`": {"SCRAM": MIRROR},
-        "the old producer and consumers": {"SCRAM": OLD},
-        "Spark's readers and writers": {"SCRAM": SPARK},
+        "`barnabas mirror`": {"SCRAM": MIRROR, oauth: MIRROR_TOKEN},
+        "the old producer and consumers": {"SCRAM": OLD, oauth: OLD_TOKEN},
+        "Spark's readers and writers": {"SCRAM": SPARK, oauth: SPARK_TOKEN},
     }
 
 
