@@ -33,9 +33,7 @@ SUGGESTIONS_MAX = 20  # each one compares a name with all settings
 QUORUM = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
 # Settings without effect that other lines of the start explain.
 ALONE = "on a single node"  # how reasons begin that do not hold in a cluster
-EXPLAINED_APART = frozenset(
-    ("process.roles", "controller.listener.names", "min.insync.replicas", *QUORUM)
-)
+EXPLAINED_APART = frozenset(("process.roles", "controller.listener.names", *QUORUM))
 
 # One change may at most halve or double a thread count, as in Kafka: a typing error costs little.
 THREAD_COUNTS = (
