@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.groups.group_dependencies import NodeGroupDependencies
     from barnabas.coordinator.groups.target_assignment import Assign
     from barnabas.coordinator.remote_markers import RemoteMarkers
+    from barnabas.coordinator.remote_verification import RemoteVerificationSender
     from barnabas.coordinator.share.service import ShareService
 
 RANDOM_TOGETHER = 64
@@ -142,12 +143,13 @@ class Coordinators:
         self.transaction_log = self._journal(
             TRANSACTION_STATE, states=native.transaction_partitions
         )
+        self._remote = self._remote_markers()
         self.markers = TransactionMarkers(
             given.replicas,
             system.wall_ms,
             self.groups.marker_written,
             may_wait=self._may_wait,
-            remote=self._remote_markers(),
+            remote=self._remote,
         )
         self.transactions = TransactionCoordinator(
             journal=self.transaction_log,
@@ -160,6 +162,7 @@ class Coordinators:
             steps=native.steps,
         )
         self.transaction_log.attach(self.transactions)
+        self._verifications = self._remote_verifications()
         self.transaction_administration = TransactionAdministration(
             self.transactions, self.transaction_log.led_partitions
         )
@@ -174,6 +177,9 @@ class Coordinators:
 
     def follow(self) -> None:
         """Loads the partitions that this node leads, now and after each new cluster state."""
+        if self._remote is not None and self._verifications is not None:
+            self._given.replicas.on_applied.append(self._remote.apply)
+            self._given.replicas.on_applied.append(self._verifications.apply)
         for journal in self._journals:
             self._apply_from_now(journal.apply)
             self._given.replicas.on_returned.append(journal.load_again)
@@ -190,6 +196,8 @@ class Coordinators:
     def stop(self) -> None:
         self.share.stop()
         self._settled.stop()
+        if self._verifications is not None:
+            self._verifications.stop()
         self.markers.stop()
         for journal in self._journals:
             journal.stop()
@@ -201,6 +209,16 @@ class Coordinators:
         from barnabas.coordinator.remote_markers import RemoteMarkers
 
         return RemoteMarkers(given.node_id, lambda: given.reader.state, given.connect)
+
+    def _remote_verifications(self) -> RemoteVerificationSender | None:
+        given = self._given
+        if given.connect is None:
+            return None
+        from barnabas.coordinator.remote_verification import RemoteVerificationSender
+
+        made = RemoteVerificationSender(lambda: given.reader.state, given.connect)
+        given.native.steps.ask_others(made.questions)
+        return made
 
     def _may_wait(self) -> bool:
         """Whether an append is durable only after a flush, or after a copy to another broker."""

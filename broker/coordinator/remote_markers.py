@@ -1,10 +1,8 @@
 """Transaction markers for partitions that other brokers lead: WriteTxnMarkers requests.
 
-There is a thread for each such broker, from its first marker on. It sends all markers that were
-added since its last request in one request, so many transactions share a request. Each row is in at
-most one request at a time. It gets the codes of the response, or of a failed connection; then the
-writer of markers
-(txn_markers.py) sends it again, perhaps to another leader.
+All markers that have come since the last request to a broker go in one (broker_queues.py); so many
+transactions share a request. A row is under way once: its codes come back, or the codes of a failed
+connection, and the writer of markers (txn_markers.py) sends it again, perhaps to another leader.
 
 Limits: MARKERS_MAX orders in a request. The waiting markers are limited by the number of open
 transactions of this node.
@@ -14,15 +12,14 @@ Kafka: TransactionMarkerChannelManager.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.cext.memory.threads import NamedThread
 from barnabas.client.connection import Connection
 from barnabas.client.failures import ClientError
 from barnabas.errors import RequestTimedOut, UnknownServerError
 from barnabas.metadata.cluster_state import ClusterState
+from barnabas.server.broker_queues import BrokerQueue, BrokerQueues
 from barnabas.server.inter_broker import Reconnecting
 from barnabas.wire import Struct, request
 
@@ -34,7 +31,6 @@ log = logging.getLogger("barnabas.transactions")
 WRITE_TXN_MARKERS = 27
 MARKERS_MAX = 1000
 AGAIN_S = 0.1
-STOP_S = 5.0
 
 TopicPartition = tuple[str, int]
 Codes = Mapping[TopicPartition, int]
@@ -47,7 +43,7 @@ class _Sent(NamedTuple):
 
 
 class RemoteMarkers:
-    """The channels of one node to the other brokers."""
+    """The markers of one node for partitions that other brokers lead."""
 
     def __init__(
         self,
@@ -58,10 +54,11 @@ class RemoteMarkers:
         """`connect`: to a broker by its id; raises ClientError."""
         self._node_id = node_id
         self._cluster = cluster
-        self._connect = connect
-        self._lock = threading.Lock()
-        self._channels: dict[int, _Channel] = {}
-        self._is_stopped = False
+        self._queues: BrokerQueues[_Sent] = BrokerQueues(
+            "markers-to", connect, log, lambda rows: MARKERS_MAX, _send
+        )
+        self.apply = self._queues.apply  # of each new cluster state
+        self.stop = self._queues.stop
 
     def send(
         self,
@@ -79,89 +76,43 @@ class RemoteMarkers:
             leader = -1 if partition is None or partition.state is None else partition.state.leader
             if leader != self._node_id and leader in state.brokers:
                 by_leader.setdefault(leader, set()).add((name, index))
-        with self._lock:
-            if self._is_stopped:
-                return frozenset()
-            for leader, places in by_leader.items():
-                channel = self._channels.get(leader)
-                if channel is None:
-                    channel = self._channels[leader] = _Channel(leader, self._connect)
-                channel.put(_Sent(order, frozenset(places), answered))
-        return frozenset().union(*by_leader.values())
-
-    def stop(self) -> None:
-        """Ends all channels; requests in flight may get an answer or not."""
-        with self._lock:
-            self._is_stopped = True
-            channels = list(self._channels.values())
-        for channel in channels:
-            channel.stop()
-        for channel in channels:
-            channel.join()
-
-
-class _Channel:
-    def __init__(self, broker_id: int, connect: Callable[[int], Connection]) -> None:
-        self._connection = Reconnecting(broker_id, connect, log)
-        self._waiting: list[_Sent] = []
-        self._changed = threading.Condition()
-        self._is_stopped = False
-        self._thread = NamedThread(target=self._run, name=f"markers-to-{broker_id}", daemon=True)
-        self._thread.start()
-
-    def put(self, sent: _Sent) -> None:
-        with self._changed:
-            self._waiting.append(sent)
-            self._changed.notify()
-
-    def stop(self) -> None:
-        with self._changed:
-            self._is_stopped = True
-            self._changed.notify()
-        self._connection.interrupt()
-
-    def join(self) -> None:
-        self._thread.join(STOP_S)
-
-    def _run(self) -> None:
-        while (rows := self._taken()) is not None:
-            codes = self._codes_of(rows)
-            for number, row in enumerate(rows):
-                try:
-                    row.answered(codes[number])
-                except Exception:  # one transaction's trouble must not hold up the others
-                    log.exception("markers of producer %d", row.order.producer_id)
-        self._connection.close()
-
-    def _taken(self) -> list[_Sent] | None:
-        """Waits for markers, and takes those of one request; None after the stop."""
-        with self._changed:
-            while not self._waiting and not self._is_stopped:
-                self._changed.wait()
-            if self._is_stopped:
-                return None
-            rows, self._waiting = self._waiting[:MARKERS_MAX], self._waiting[MARKERS_MAX:]
-            return rows
-
-    def _codes_of(self, rows: list[_Sent]) -> list[Codes]:
-        """Sends one request. Returns the codes of each marker's rows."""
-        try:
-            answer = self._connection.call(WRITE_TXN_MARKERS, _body(rows))
-        except ClientError:  # the connection has logged it
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_stopped, AGAIN_S)
-            return [dict.fromkeys(row.rows, RequestTimedOut.code) for row in rows]
-        found: dict[tuple[int, TopicPartition], int] = {
-            (marker.producerId, (topic.name, row.partitionIndex)): row.errorCode
-            for marker in answer.markers
-            for topic in marker.topics
-            for row in topic.partitions
-        }
-        missing = UnknownServerError.code
-        return [
-            {place: found.get((row.order.producer_id, place), missing) for place in row.rows}
-            for row in rows
+        sent = [
+            places
+            for leader, places in by_leader.items()
+            if self._queues.put(leader, _Sent(order, frozenset(places), answered))
         ]
+        return frozenset().union(*sent)
+
+
+def _send(queue: BrokerQueue[_Sent], connection: Reconnecting, rows: list[_Sent]) -> None:
+    codes = _codes_of(queue, connection, rows)
+    for number, row in enumerate(rows):
+        try:
+            row.answered(codes[number])
+        except Exception:  # one transaction's trouble must not hold up the others
+            log.exception("markers of producer %d", row.order.producer_id)
+
+
+def _codes_of(
+    queue: BrokerQueue[_Sent], connection: Reconnecting, rows: list[_Sent]
+) -> list[Codes]:
+    """Sends one request. Returns the codes of each marker's rows."""
+    try:
+        answer = connection.call(WRITE_TXN_MARKERS, _body(rows))
+    except ClientError:  # the connection has logged it
+        queue.pause(AGAIN_S)
+        return [dict.fromkeys(row.rows, RequestTimedOut.code) for row in rows]
+    found: dict[tuple[int, TopicPartition], int] = {
+        (marker.producerId, (topic.name, row.partitionIndex)): row.errorCode
+        for marker in answer.markers
+        for topic in marker.topics
+        for row in topic.partitions
+    }
+    missing = UnknownServerError.code
+    return [
+        {place: found.get((row.order.producer_id, place), missing) for place in row.rows}
+        for row in rows
+    ]
 
 
 def _body(rows: list[_Sent]) -> Struct:

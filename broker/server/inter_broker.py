@@ -111,13 +111,17 @@ class Reconnecting:
         self._is_interrupted = False
 
     def call(
-        self, key: int, body: Struct | Callable[[int], Struct], high: int | None = None
+        self,
+        key: int,
+        body: Struct | Callable[[int], Struct],
+        low: int = 0,
+        high: int | None = None,
     ) -> Struct:
         """As Connection.call. Raises ClientError; the next call then connects anew."""
         try:
             if self._connection is None:
                 self._connection = self._connect(self._broker_id)
-            answer = self._connection.call(key, body, high=high)
+            answer = self._connection.call(key, body, low, high)
         except ClientError as error:
             self.close()
             if not self._is_interrupted and str(error) != self._said:
@@ -130,6 +134,10 @@ class Reconnecting:
     def interrupt(self) -> None:
         """Ends the present call, because the thread that uses the connection is to stop."""
         self._is_interrupted = True
+        self.reset()
+
+    def reset(self) -> None:
+        """Fails the present call, because its broker is gone."""
         connection = self._connection
         if connection is not None:
             connection.interrupt()

@@ -25,10 +25,12 @@ Offsets of a transaction (TxnOffsetCommit) are a transactional batch, appended a
 the log takes it, under its lock, when the producer's transaction is open there or expected
 (log_transactions.pyx), so that a marker comes after it. When the log knows no such transaction, the
 table of transactional ids is asked (transaction_steps.pyx); from version 5 on it adds the partition. The
-request waits while its transactional id is busy.
+request waits while its transactional id is busy, and for the answer of a coordinator on another
+broker; then it keeps the verification that it began in the log before the question.
 
 Durability: a commit is answered when the high watermark has passed its record; with log.durability
-fsync the request is parked on a watch of the partition until then. One request is one batch, not
+fsync, or other replicas, the request is parked on a watch of the partition until then. In another
+leader epoch the record may be lost: the answer is NOT_COORDINATOR. One request is one batch, not
 compressed. A group's first commit makes the group. A commit of a group on hold waits for the end of
 the hold, and both waits together last no longer than offsets.commit.timeout.ms.
 
@@ -44,9 +46,9 @@ entries.
 """
 cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memcmp, memcpy, memset
 
 from barnabas.cext.codec.buffer cimport (
     Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64,
@@ -54,9 +56,9 @@ from barnabas.cext.codec.buffer cimport (
 from barnabas.cext.codec.error_codes cimport (
     ERROR_CONCURRENT_TRANSACTIONS, ERROR_COORDINATOR_LOAD_IN_PROGRESS,
     ERROR_COORDINATOR_NOT_AVAILABLE, ERROR_INVALID_COMMIT_OFFSET_SIZE, ERROR_INVALID_GROUP_ID,
-    ERROR_INVALID_PRODUCER_EPOCH, ERROR_INVALID_TXN_STATE, ERROR_NONE, ERROR_NOT_COORDINATOR,
-    ERROR_OFFSET_METADATA_TOO_LARGE, ERROR_PRODUCER_FENCED, ERROR_STALE_MEMBER_EPOCH,
-    ERROR_GROUP_AUTHORIZATION_FAILED, ERROR_ILLEGAL_GENERATION,
+    ERROR_INVALID_PRODUCER_EPOCH, ERROR_INVALID_TXN_STATE, ERROR_NETWORK_EXCEPTION, ERROR_NONE,
+    ERROR_NOT_COORDINATOR, ERROR_OFFSET_METADATA_TOO_LARGE, ERROR_PRODUCER_FENCED,
+    ERROR_STALE_MEMBER_EPOCH, ERROR_GROUP_AUTHORIZATION_FAILED, ERROR_ILLEGAL_GENERATION,
     ERROR_TRANSACTION_ABORTABLE, ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ERROR_UNKNOWN_TOPIC_ID, ERROR_UNKNOWN_TOPIC_OR_PARTITION,
 )
@@ -84,9 +86,11 @@ from barnabas.cext.coordinator.offset_commit_request cimport (
 from barnabas.cext.coordinator.partition_states cimport (
     PartitionState, PartitionStates, states_error, states_partition_of,
 )
+from barnabas.cext.coordinator.remote_verification cimport Remote, remote_drop
 from barnabas.cext.coordinator.shards cimport shard_index, SHARDS
+from barnabas.cext.coordinator.transaction_state cimport Asked, AskedRow
 from barnabas.cext.coordinator.transaction_steps cimport (
-    Asked, asked_begin, AskedRow, Steps, transaction_adds, transaction_has, TransactionSteps,
+    asked_begin, Steps, transaction_adds, transaction_has, TransactionSteps,
 )
 from barnabas.cext.coordinator.transactional_ids cimport STEP_SETTLES
 from barnabas.cext.log.log cimport Appended, log_append_verified
@@ -107,9 +111,9 @@ from barnabas.cext.network.permissions cimport (
 )
 from barnabas.cext.network.topic_permission cimport topic_refusal
 from barnabas.cext.partition.partitions cimport (
-    Partition, partition_appended, partition_error, partition_find, partition_high_watermark,
-    partition_watch, ProducePolicy, Table, table_epochs, table_of, table_system, Topic,
-    topic_has_partition, topic_named, topic_with_id, watch_waits,
+    Partition, partition_again, partition_appended, partition_error, partition_find,
+    partition_high_watermark, partition_watch, ProducePolicy, Table, table_epochs, table_of,
+    table_system, Topic, topic_has_partition, topic_named, topic_with_id, watch_waits,
 )
 from barnabas.cext.record.records cimport ATTR_TRANSACTIONAL, batch_header, BatchHeader, RECORDS_OK
 
@@ -153,6 +157,11 @@ cdef struct Wait:                   # the state of a waiting request
     int64_t deadline_ns             # of that
     int16_t expired_code            # the answer then
     uint8_t* codes                  # of each row, none of them negative or above 127; NULL: all 0
+    Remote* remote                  # the question to a coordinator on another broker; NULL: none
+    int64_t verification            # begun in the log of this partition; 0: none
+    uint8_t topic_id[16]
+    int32_t index
+    uint64_t generation
 
 cdef struct Commit:                 # one attempt to carry out a request
     Walk w
@@ -162,13 +171,14 @@ cdef struct Commit:                 # one attempt to carry out a request
     int64_t now_ms
     Partition* p                    # of __consumer_offsets; inside the epoch
     Appended appended
+    int32_t leader_epoch            # of the append
     int16_t code                    # the error of rows without their own error
     uint8_t* codes                  # as in Wait
     Entry* first                    # copies of the records
     Entry* last
     int32_t count
     Wait* wait
-    Wait* joining                   # for the transactional id, while that is asked
+    Wait* joining                   # for the transactional id, while that is asked; has the verification
 
 
 # -------------------------------------------------------------------------------- the rows
@@ -420,13 +430,14 @@ cdef int16_t _append_batch(Core* core, GroupShard* shard, Commit* c) noexcept no
     cdef int16_t code
     cdef Entry* at = c.first
     cdef int64_t offset
+    c.leader_epoch = atomic_load_i32(&c.p.leader_epoch)
     _announce(core, shard, c.count)
     if batch_header(shard.own.batch.data, shard.own.batch.size, &header) != RECORDS_OK:
         code = ERROR_NOT_COORDINATOR
     else:
         code = <int16_t>log_append_verified(
             c.p.log, shard.own.batch.data, shard.own.batch.size, &header,
-            atomic_load_i32(&c.p.leader_epoch), c.verification, &c.appended)
+            c.leader_epoch, c.verification, &c.appended)
     if code != ERROR_NONE:
         _announce(core, shard, -c.count)
         return code
@@ -476,18 +487,18 @@ cdef bint _makes_way(Core* core, GroupShard* shard) noexcept nogil:
     return shard.entries.count < ENTRIES_MAX or not entries_are_durable(
         &shard.entries, core.table, core.topic, core.topic_bytes)
 
-cdef Wait* _wait_for(Core* core, const Commit* c, int64_t required) noexcept nogil:
+cdef Wait* _wait_for(Core* core, const Commit* c, int64_t required, int32_t leader_epoch) noexcept nogil:
     cdef Wait* wait = <Wait*>calloc(1, sizeof(Wait))
     if wait != NULL:
         durable_wait_by(&wait.durable, c.request)
-        durable_wait_on(&wait.durable, c.p, required, ANY_EPOCH)
+        durable_wait_on(&wait.durable, c.p, required, leader_epoch)
         wait.codes = c.codes
     return wait
 
 cdef int _hold(Core* core, Commit* c) noexcept nogil:
     """Lets the commit wait for the end of a hold, which fires the partition's watches. Under the
     shard's lock, which the end of the hold takes first."""
-    c.wait = _wait_for(core, c, INT64_MAX)
+    c.wait = _wait_for(core, c, INT64_MAX, ANY_EPOCH)
     if c.wait == NULL:
         return FAILED
     c.wait.is_held = True
@@ -536,8 +547,9 @@ cdef int16_t _for_client(const Walk* w, int code) noexcept nogil:
         return ERROR_INVALID_PRODUCER_EPOCH
     if code == ERROR_TRANSACTION_ABORTABLE and w.version < TXN_VERSION_ABORTABLE:
         return ERROR_INVALID_TXN_STATE
-    if code == ERROR_CONCURRENT_TRANSACTIONS and w.version < TXN_VERSION_ADDS:
-        return ERROR_COORDINATOR_LOAD_IN_PROGRESS
+    if code == ERROR_NETWORK_EXCEPTION or (
+            code == ERROR_CONCURRENT_TRANSACTIONS and w.version < TXN_VERSION_ADDS):
+        return ERROR_COORDINATOR_LOAD_IN_PROGRESS   # clients repeat it without a new FindCoordinator
     return <int16_t>code
 
 cdef int _ask(Core* core, Commit* c, Partition* p) noexcept nogil:
@@ -554,30 +566,50 @@ cdef int _ask(Core* core, Commit* c, Partition* p) noexcept nogil:
     asked.rows, asked.count = &row, 1
     if c.w.version >= TXN_VERSION_ADDS:
         return transaction_adds(
-            core.transactions, &asked, &p, &c.verification, &c.joining.durable)
-    code = transaction_has(core.transactions, &asked, &own)
+            core.transactions, &asked, &p, &c.verification, &c.joining.durable, &c.joining.remote)
+    code = transaction_has(
+        core.transactions, &asked, &own, &c.joining.durable, &c.joining.remote)
     return code if code != ERROR_NONE else own
 
 cdef void _await_id(Core* core, Commit* c) noexcept nogil:
-    """Until the id's flush, which the wait watches; else for as long as Python's step may take."""
+    """Until the answer of another broker, or the id's flush, which the wait watches; else for as
+    long as Python's step may take."""
     c.wait, c.joining = c.joining, NULL
     c.wait.is_held = True
     c.wait.codes = c.codes
-    c.wait.expired_code = _for_client(&c.w, ERROR_CONCURRENT_TRANSACTIONS)
+    c.wait.expired_code = _for_client(
+        &c.w, ERROR_CONCURRENT_TRANSACTIONS if c.wait.remote == NULL else ERROR_NETWORK_EXCEPTION)
     c.wait.deadline_ns = c.request.received_ns + core.timeout_ns
-    if not watch_waits(&c.wait.durable.watch):
+    if c.wait.remote == NULL and not watch_waits(&c.wait.durable.watch):
         c.wait.deadline_ns = c.request.received_ns + NS_PER_MS * atomic_load_i64(
             &core.transactions.retry_max_ms)
 
-cdef int _joins(Core* core, Commit* c, Partition** joined) noexcept nogil:
+cdef Wait* _join(const Commit* c, Partition* p) noexcept nogil:
+    """Begins a verification in the log of the group's partition. NULL: no memory."""
+    cdef Wait* wait = <Wait*>calloc(1, sizeof(Wait))
+    if wait == NULL:
+        return NULL
+    durable_wait_by(&wait.durable, c.request)
+    memcpy(wait.topic_id, p.topic_id, 16)
+    wait.index, wait.generation = p.index, p.generation
+    wait.verification = log_begin_verification(p.log, c.w.producer_id, False)
+    if wait.verification == UNVERIFIED:
+        free(wait)
+        return NULL
+    return wait
+
+cdef inline bint _is_of(const Wait* wait, const Partition* p) noexcept nogil:
+    """Whether its verification was begun in the log that the partition has now."""
+    return wait.index == p.index and wait.generation == p.generation and (
+        memcmp(wait.topic_id, p.topic_id, 16) == 0)
+
+cdef int _joins(Core* core, Commit* c) noexcept nogil:
     """Makes sure that the group's partition belongs to the transaction; inside an epoch and without
-    a shard's lock. APPENDED: the commit goes on; if it sets `joined`, the caller must end the
-    commit's verification in its log."""
+    a shard's lock. APPENDED: the commit goes on."""
     cdef BatchHeader h
     cdef Partition* p
     cdef int32_t partition
     cdef int code
-    joined[0] = NULL
     c.verification = UNVERIFIED
     if not c.w.transactional:
         return APPENDED
@@ -591,18 +623,17 @@ cdef int _joins(Core* core, Commit* c, Partition** joined) noexcept nogil:
     if core.transactions == NULL or (
             c.w.transactional_id_bytes > 0 and log_knows_transaction(p.log, &h)):
         return APPENDED
-    c.joining = <Wait*>calloc(1, sizeof(Wait))
-    c.verification = log_begin_verification(p.log, c.w.producer_id, False)
-    if c.joining == NULL or c.verification == UNVERIFIED:
-        log_end_verification(p.log, c.verification)
-        return FAILED
-    durable_wait_by(&c.joining.durable, c.request)
+    if c.joining != NULL and not _is_of(c.joining, p):
+        c.code = ERROR_NOT_COORDINATOR      # the partition went and came back while it waited
+        return REFUSED
+    if c.joining == NULL:
+        c.joining = _join(c, p)
+        if c.joining == NULL:
+            return FAILED
+    c.verification = c.joining.verification
     code = _ask(core, c, p)
     if code == ERROR_NONE:
-        joined[0] = p
         return APPENDED
-    log_end_verification(p.log, c.verification)
-    c.verification = UNVERIFIED
     if code == STEP_SETTLES:
         _await_id(core, c)
         return HELD
@@ -663,9 +694,20 @@ cdef int _answer(Core* core, Request* r, Response* out, int16_t code, const uint
     response_end(out)
     return HANDLER_DONE
 
+cdef void _end_verification(Core* core, const Wait* wait) noexcept nogil:
+    cdef int slot = epoch_enter(table_epochs(core.table))
+    cdef Partition* p = partition_again(core.table, wait.topic_id, wait.index, wait.generation)
+    if p != NULL and p.log != NULL:
+        log_end_verification(p.log, wait.verification)
+    epoch_leave(table_epochs(core.table), slot)
+
 cdef void _drop(Core* core, Wait* wait) noexcept nogil:
+    """Outside an epoch."""
     if wait != NULL:
         durable_wait_end(core.table, &wait.durable)
+        remote_drop(wait.remote)
+        if wait.verification != UNVERIFIED:
+            _end_verification(core, wait)
         free(wait.codes)
         free(wait)
 
@@ -685,30 +727,27 @@ cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, Wait* wa
 cdef int _attempt(Core* core, Commit* c) noexcept nogil:
     """Carries out the request, inside an epoch."""
     cdef GroupShard* shard = _shard(core, c.hashed)
-    cdef Partition* joined
-    cdef int outcome
-    outcome = _joins(core, c, &joined)
+    cdef int outcome = _joins(core, c)
     if outcome != APPENDED:
         return outcome
     pthread_mutex_lock(&shard.own.lock)
     outcome = _carry_out(core, shard, c)
     pthread_mutex_unlock(&shard.own.lock)
-    if joined != NULL:
-        log_end_verification(joined.log, c.verification)
     if outcome == APPENDED:
         partition_appended(core.table, c.p, True)
         if partition_high_watermark(c.p) <= c.appended.last_offset:
-            c.wait = _wait_for(core, c, c.appended.last_offset + 1)
+            c.wait = _wait_for(core, c, c.appended.last_offset + 1, c.leader_epoch)
             if c.wait == NULL:
                 return FAILED           # it is unknown whether the commit is durable
     return outcome
 
-cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexcept nogil:
-    cdef Core* core = <Core*>context
+cdef int _begin(Core* core, Request* r, Response* out, Parked* parked, Wait* joining) noexcept nogil:
+    """`joining`: with the question that an earlier attempt has put to another broker; NULL: none.
+    Takes it over."""
     cdef Commit c
     cdef int outcome, slot
     c.request = r
-    c.codes, c.first, c.last, c.wait, c.joining = NULL, NULL, NULL, NULL, NULL
+    c.codes, c.first, c.last, c.wait, c.joining = NULL, NULL, NULL, NULL, joining
     c.code, c.count = ERROR_NONE, 0
     if not commit_is_whole(&c.w, r):
         return HANDLER_CLOSE
@@ -720,7 +759,7 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
         slot = epoch_enter(table_epochs(core.table))
         outcome = _attempt(core, &c)
         epoch_leave(table_epochs(core.table), slot)
-        _drop(core, c.joining)
+    _drop(core, c.joining)
     if outcome == HELD:
         return handler_parks(parked, c.wait, c.wait.deadline_ns, unfinished=True)
     if outcome == APPENDED and c.wait != NULL:
@@ -731,6 +770,9 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
         outcome = HANDLER_PYTHON if outcome == ASKS_PYTHON else HANDLER_CLOSE
     free(c.codes)
     return outcome
+
+cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexcept nogil:
+    return _begin(<Core*>context, r, out, parked, NULL)
 
 cdef int _resume(void* context, Request* r, Response* out, Parked* parked, bint expired) noexcept nogil:
     cdef Core* core = <Core*>context
@@ -743,8 +785,13 @@ cdef int _resume(void* context, Request* r, Response* out, Parked* parked, bint 
         outcome = _answer(core, r, out, wait.expired_code, wait.codes)
         _drop(core, wait)
         return outcome
-    _drop(core, wait)
-    return _handle(context, r, out, parked)     # with the rights of now
+    if wait.remote == NULL:
+        _drop(core, wait)
+        wait = NULL
+    else:
+        free(wait.codes)
+        wait.codes = NULL
+    return _begin(core, r, out, parked, wait)   # with the rights of now
 
 cdef void _abandon(void* context, Parked* parked) noexcept nogil:
     _drop(<Core*>context, <Wait*>parked.state)

@@ -1,7 +1,7 @@
 """Native AddPartitionsToTxn, AddOffsetsToTxn and EndTxn: parses the request, asks, waits, answers.
 
-transaction_steps.pyx decides and takes the step. With log.durability=fsync the request waits in
-purgatory for the flush of its record. After offsets.commit.timeout.ms the answer is
+transaction_steps.pyx decides and takes the step. With log.durability=fsync, or other replicas, the
+request waits in purgatory until its record is durable. After offsets.commit.timeout.ms the answer is
 COORDINATOR_NOT_AVAILABLE; the step stays, and counts when the flush has ended after all. A request
 that finds its id busy waits for add.partitions.to.txn.retry.backoff.max.ms, then the answer is
 CONCURRENT_TRANSACTIONS.
@@ -41,8 +41,9 @@ from barnabas.cext.coordinator.durable_wait cimport (
 from barnabas.cext.coordinator.partition_states cimport (
     PartitionState, PartitionStates, states_partition_of,
 )
+from barnabas.cext.coordinator.transaction_state cimport Asked, AskedRow
 from barnabas.cext.coordinator.transaction_steps cimport (
-    Asked, AskedRow, Steps, transaction_steps, TransactionSteps,
+    Steps, steps_may_wait, transaction_steps, TransactionSteps,
 )
 from barnabas.cext.coordinator.transactional_ids cimport (
     BUMPS_EPOCH, ids_look, STEP_SETTLES, STEP_WAITS,
@@ -58,7 +59,7 @@ from barnabas.cext.network.permissions cimport (
     PERMISSION_DENIED, RESOURCE_GROUP, RESOURCE_TOPIC, RESOURCE_TRANSACTIONAL_ID,
 )
 from barnabas.cext.partition.partitions cimport (
-    Table, table_epochs, table_is_fsync, topic_has_partition, topic_named,
+    Table, table_epochs, topic_has_partition, topic_named,
 )
 from barnabas.cext.partition.topics cimport Topic
 
@@ -279,7 +280,7 @@ cdef int _try(Core* core, Request* r, Response* out, Parked* parked, WaitingStep
             if right == PERMISSION_DENIED and r.api_key == KEY_END:
                 return _answer(core, r, out, -1, -1, ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return HANDLER_PYTHON               # it decides, or refuses row by row
-    if waiting == NULL and table_is_fsync(core.table):
+    if waiting == NULL and steps_may_wait(core.steps):
         waiting = _waiting_new(r, &asked)       # before the append: then nothing may fail
         if waiting == NULL:
             return HANDLER_CLOSE

@@ -65,6 +65,22 @@ cdef struct Txn:                    # a transactional id; the record's key follo
     Connections begun_by            # that began earlier ones
     int32_t key_bytes
 
+cdef struct AskedRow:               # a partition
+    const uint8_t* topic
+    int32_t topic_bytes
+    int32_t index
+
+cdef struct Asked:                  # what a request asks of an id
+    const uint8_t* name
+    int32_t name_bytes
+    int64_t producer_id
+    int16_t producer_epoch
+    uint64_t connection_id          # 0: any
+    int16_t client_version          # of transaction.version
+    AskedRow* rows
+    int32_t count
+    bint committed                  # of an end
+
 # NULL: no memory.
 cdef Txn* txn_new(const uint8_t* key, int32_t key_bytes) noexcept nogil
 cdef void txn_free(Txn* txn) noexcept nogil

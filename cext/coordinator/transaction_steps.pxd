@@ -9,8 +9,11 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from barnabas.cext.coordinator.durable_wait cimport DurableWait
 from barnabas.cext.coordinator.ended_transactions cimport Ended, EndedTransactions
+from barnabas.cext.coordinator.remote_verification cimport Remote, RemoteVerifications
+from barnabas.cext.coordinator.transaction_state cimport Asked
 from barnabas.cext.coordinator.transactional_ids cimport BUMPS_EPOCH, Ids, TransactionalIds
-from barnabas.cext.partition.partitions cimport Partition
+from barnabas.cext.memory.job_queue cimport Jobs
+from barnabas.cext.partition.partitions cimport Partition, table_is_fsync
 
 cdef struct Steps:
     Ids* ids
@@ -19,22 +22,11 @@ cdef struct Steps:
     int32_t offsets_topic_bytes
     int64_t retry_max_ms            # atomic: of a wait for a busy id
     int64_t reserved_producer_id    # atomic; -1: none
+    Jobs* remote                    # questions to coordinators on other brokers; NULL: no others
 
-cdef struct AskedRow:               # a partition
-    const uint8_t* topic
-    int32_t topic_bytes
-    int32_t index
-
-cdef struct Asked:                  # what a request asks of an id
-    const uint8_t* name
-    int32_t name_bytes
-    int64_t producer_id
-    int16_t producer_epoch
-    uint64_t connection_id          # 0: any
-    int16_t client_version          # of transaction.version
-    AskedRow* rows
-    int32_t count
-    bint committed                  # of an end
+cdef inline bint steps_may_wait(const Steps* steps) noexcept nogil:
+    """Returns whether an append is durable only after a flush, or after a copy to another broker."""
+    return steps.remote != NULL or table_is_fsync(steps.ids.table)
 
 cdef inline void asked_begin(Asked* asked, const uint8_t* name, int32_t name_bytes, int64_t producer_id, int16_t producer_epoch) noexcept nogil:
     """A question of the second version about no partition yet."""
@@ -52,14 +44,16 @@ cdef int transaction_steps(Steps* steps, Asked* asked, bint ends, DurableWait* w
 # their logs, begun before; `partitions`: those that this node leads, in the order of the rows. 0: the
 # transaction has them, and no marker of an earlier one has overtaken the verifications. Else Kafka's
 # error code, or STEP_SETTLES: the connection of `wait` is woken, and asks again then. The
-# caller is inside an epoch, and ends the wait with durable_wait_end.
-cdef int transaction_adds(Steps* steps, Asked* asked, Partition** partitions, const int64_t* verifications, DurableWait* wait) noexcept nogil
+# caller is inside the epoch, and ends the wait with durable_wait_end. Where another broker coordinates
+# the id, it is asked: `remote` keeps the question for the next call, until remote_drop.
+cdef int transaction_adds(Steps* steps, Asked* asked, Partition** partitions, const int64_t* verifications, DurableWait* wait, Remote** remote) noexcept nogil
 # Returns 0 and sets a code for each row: whether it belongs to the transaction; or an error code for
-# all of them.
-cdef int transaction_has(Steps* steps, const Asked* asked, int16_t* codes) noexcept nogil
+# all of them; or, with a `remote` that is not NULL, STEP_SETTLES as above.
+cdef int transaction_has(Steps* steps, const Asked* asked, int16_t* codes, const DurableWait* wait, Remote** remote) noexcept nogil
 
 cdef class TransactionSteps:
     cdef Steps steps
     cdef readonly TransactionalIds ids
     cdef EndedTransactions ended
+    cdef RemoteVerifications remote
     cdef bytes offsets_topic

@@ -2,6 +2,7 @@ from collections.abc import Iterable
 from typing import final
 
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
+from barnabas.cext.coordinator.remote_verification import RemoteVerifications
 from barnabas.cext.coordinator.transactional_ids import TransactionalIds
 
 @final
@@ -17,6 +18,7 @@ class TransactionSteps:
         *,
         retry_max_ms: int = 100,
     ) -> None: ...
+    def ask_others(self, remote: RemoteVerifications) -> None: ...
     def add(
         self,
         name: str,

@@ -5,10 +5,14 @@ refused, and what the step is; transactional_ids.pyx writes it. Produce and TxnO
 second version add partitions by `transaction_adds`. Python asks by `add` and `has`, for requests
 that it parsed.
 
-An end is answered when it is decided. With log.durability=os this thread then writes the markers
-and the Complete record. With fsync, or where it cannot, it gives the id to Python (SettledIds),
+An end is answered when it is decided. On a single node with log.durability=os this thread then writes
+the markers and the Complete record. With fsync or in a cluster, where an append is durable later, or
+where it cannot, it gives the id to Python (SettledIds),
 which writes them. EndTxn 5 bumps the epoch. A crash between the decision and the Complete record
 leaves what Python finds when it loads.
+
+A partition that this node leads may belong to a transaction that another broker coordinates:
+`transaction_adds` and `transaction_has` then ask that broker (remote_verification.pyx).
 
     marker      key int16 0, int16 0 abort or 1 commit; value int16 0, int32 coordinator epoch
 
@@ -16,14 +20,15 @@ Next on the data path: cext/coordinator/transactional_ids.pyx.
 """
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp
 
 from barnabas.cext.codec.buffer cimport Buffer, buffer_free, buffer_i16, buffer_i32
 from barnabas.cext.codec.error_codes cimport (
     ERROR_CONCURRENT_TRANSACTIONS, ERROR_COORDINATOR_LOAD_IN_PROGRESS,
-    ERROR_INVALID_PRODUCER_ID_MAPPING, ERROR_INVALID_REQUEST, ERROR_INVALID_TXN_STATE, ERROR_NONE,
-    ERROR_PRODUCER_FENCED, ERROR_TRANSACTION_ABORTABLE, ERROR_UNKNOWN_SERVER_ERROR,
+    ERROR_INVALID_PRODUCER_ID_MAPPING, ERROR_INVALID_REQUEST, ERROR_INVALID_TXN_STATE,
+    ERROR_NETWORK_EXCEPTION, ERROR_NONE, ERROR_NOT_COORDINATOR, ERROR_PRODUCER_FENCED,
+    ERROR_TRANSACTION_ABORTABLE, ERROR_UNKNOWN_SERVER_ERROR,
 )
 from barnabas.cext.coordinator.commit_entries cimport Entry, entry_free, entry_marker
 from barnabas.cext.coordinator.coordinator_batch cimport (
@@ -35,10 +40,13 @@ from barnabas.cext.coordinator.ended_transactions cimport (
     ended_append, ended_has_capacity, EndedTransactions,
 )
 from barnabas.cext.coordinator.partition_states cimport states_error, states_partition_of
+from barnabas.cext.coordinator.remote_verification cimport (
+    remote_ask, remote_drop, remote_is_answered, RemoteVerifications,
+)
 from barnabas.cext.coordinator.transaction_state cimport (
-    rows_add, rows_copy, rows_have, STATE_COMPLETE_ABORT, STATE_COMPLETE_COMMIT, STATE_ONGOING,
-    STATE_PREPARE_ABORT, STATE_PREPARE_COMMIT, Txn, txn_is_busy, txn_is_prepared, txn_takes_part,
-    txn_was_left_on, TxnRow, TxnRows,
+    Asked, AskedRow, rows_add, rows_copy, rows_have, STATE_COMPLETE_ABORT, STATE_COMPLETE_COMMIT,
+    STATE_ONGOING, STATE_PREPARE_ABORT, STATE_PREPARE_COMMIT, Txn, txn_is_busy, txn_is_prepared,
+    txn_takes_part, txn_was_left_on, TxnRow, TxnRows,
 )
 from barnabas.cext.coordinator.transactional_ids cimport (
     BUMPS_EPOCH, ids_after, ids_append, ids_give_back, ids_hand_over, ids_journal, ids_lock,
@@ -52,7 +60,7 @@ from barnabas.cext.memory.atomics cimport (
 from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.partition.partitions cimport (
-    Partition, partition_by_name, table_epochs, table_is_fsync, table_system,
+    Partition, partition_by_name, table_epochs, table_system,
 )
 from barnabas.cext.record.records cimport ATTR_CONTROL, ATTR_TRANSACTIONAL
 
@@ -234,7 +242,7 @@ cdef bint _carries_out(Steps* steps, IdShard* shard, Txn* txn) noexcept nogil:
     False: Python is to write what is missing."""
     cdef Ending endings[MARKERS_MAX]
     cdef int32_t found = 0, i
-    if table_is_fsync(steps.ids.table) or txn.rows.count > MARKERS_MAX or (
+    if steps_may_wait(steps) or txn.rows.count > MARKERS_MAX or (
             txn.next_producer_id >= 0 or steps.ended == NULL or not ended_has_capacity(steps.ended)):
         return False
     if not _find_endings(steps, txn, endings, &found):
@@ -364,12 +372,46 @@ cdef int transaction_steps(Steps* steps, Asked* asked, bint ends, DurableWait* w
     ids_unlock(shard)
     return outcome
 
-cdef int transaction_adds(Steps* steps, Asked* asked, Partition** partitions, const int64_t* verifications, DurableWait* wait) noexcept nogil:
+cdef int _ask_other(Steps* steps, const Asked* asked, bint adds, const DurableWait* wait, Remote** remote, int16_t* codes) noexcept nogil:
+    """Asks the coordinator on another broker. Returns 0 and sets the codes, or an error code for
+    all, or STEP_SETTLES until the answer is there."""
+    cdef int32_t i
+    if steps.remote == NULL:
+        return ERROR_NOT_COORDINATOR
+    if remote[0] == NULL:
+        remote[0] = remote_ask(steps.remote, steps.ids.table, asked, adds, &wait.watch)
+        return ERROR_NETWORK_EXCEPTION if remote[0] == NULL else STEP_SETTLES
+    if not remote_is_answered(remote[0]):
+        return STEP_SETTLES
+    for i in range(asked.count):
+        codes[i] = remote[0].codes[i]
+    remote_drop(remote[0])
+    remote[0] = NULL
+    return ERROR_NONE
+
+cdef int _add_at_other(Steps* steps, const Asked* asked, const DurableWait* wait, Remote** remote) noexcept nogil:
+    """The coordinator adds all partitions or none: one code stands for all."""
+    cdef int16_t* codes = <int16_t*>calloc(asked.count + 1, sizeof(int16_t))
+    cdef int outcome = ERROR_UNKNOWN_SERVER_ERROR
+    cdef int32_t i
+    if codes != NULL:
+        outcome = _ask_other(steps, asked, True, wait, remote, codes)
+        for i in range(asked.count):
+            if outcome == ERROR_NONE:
+                outcome = codes[i]
+    free(codes)
+    return outcome
+
+cdef int transaction_adds(Steps* steps, Asked* asked, Partition** partitions, const int64_t* verifications, DurableWait* wait, Remote** remote) noexcept nogil:
     cdef int32_t attempt, i
     cdef int outcome
     cdef bint overtaken
     for attempt in range(RENEWED_MAX):
-        outcome = transaction_steps(steps, asked, False, wait, True)
+        outcome = ERROR_NOT_COORDINATOR
+        if remote[0] == NULL:
+            outcome = transaction_steps(steps, asked, False, wait, True)
+        if outcome == ERROR_NOT_COORDINATOR:
+            outcome = _add_at_other(steps, asked, wait, remote)
         if outcome != ERROR_NONE:
             return outcome
         overtaken = False
@@ -380,7 +422,7 @@ cdef int transaction_adds(Steps* steps, Asked* asked, Partition** partitions, co
             return ERROR_NONE
     return ERROR_CONCURRENT_TRANSACTIONS
 
-cdef int transaction_has(Steps* steps, const Asked* asked, int16_t* codes) noexcept nogil:
+cdef int _has(Steps* steps, const Asked* asked, int16_t* codes) noexcept nogil:
     cdef int slot = epoch_enter(table_epochs(steps.ids.table))
     cdef IdShard* shard
     cdef Txn* txn = ids_lock(steps.ids, asked.name, asked.name_bytes, &shard)
@@ -398,6 +440,14 @@ cdef int transaction_has(Steps* steps, const Asked* asked, int16_t* codes) noexc
             codes[i] = ERROR_NONE
     ids_unlock(shard)
     epoch_leave(table_epochs(steps.ids.table), slot)
+    return code
+
+cdef int transaction_has(Steps* steps, const Asked* asked, int16_t* codes, const DurableWait* wait, Remote** remote) noexcept nogil:
+    cdef int code = ERROR_NOT_COORDINATOR
+    if remote == NULL or remote[0] == NULL:
+        code = _has(steps, asked, codes)
+    if code == ERROR_NOT_COORDINATOR and remote != NULL:
+        code = _ask_other(steps, asked, False, wait, remote, codes)
     return code
 
 
@@ -475,10 +525,16 @@ cdef class TransactionSteps:
         cdef Asking asking = Asking(name, producer_id, epoch, partitions)
         cdef int code
         with nogil:
-            code = transaction_has(&self.steps, &asking.asked, asking.codes)
+            code = transaction_has(&self.steps, &asking.asked, asking.codes, NULL, NULL)
         if code != ERROR_NONE:
             return [code] * asking.asked.count
         return [asking.codes[i] for i in range(asking.asked.count)]
+
+    def ask_others(self, RemoteVerifications remote not None):
+        """Puts questions to coordinators on other brokers into `remote` from now on. Call it before
+        requests come."""
+        self.remote = remote
+        self.steps.remote = remote.jobs
 
     @property
     def retry_max_ms(self) -> int:

@@ -6,6 +6,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from barnabas.cext.codec.buffer cimport Buffer
 from barnabas.cext.coordinator.durable_wait cimport DurableWait
+from barnabas.cext.coordinator.remote_verification cimport Remote
 from barnabas.cext.coordinator.transaction_steps cimport Steps
 from barnabas.cext.network.handler cimport Request
 from barnabas.cext.partition.partitions cimport Partition, Table
@@ -26,6 +27,7 @@ cdef struct VerifyPart:
 cdef struct VerifyWork:
     Table* table
     DurableWait wait            # for the transactional id, when it is busy
+    Remote* remote              # the question to a coordinator on another broker; NULL: none
     int64_t producer_id
     int32_t producer_epoch
     int16_t api_version         # of the Produce request
@@ -38,11 +40,12 @@ cdef struct VerifyWork:
 cdef VerifyWork* verify_new(Table* table, const Request* request, const uint8_t* transactional_id, int32_t id_bytes) noexcept nogil
 # The caller is inside the epoch in which it found the partition. False: no memory.
 cdef bint verify_ask_for(VerifyWork* work, Partition* partition, const uint8_t* records) noexcept nogil
-# Asks the table, outside an epoch. True: each part has its error code. False: the id is busy, and the
-# request's connection is woken to ask again; not when the time is over (`expired`).
+# Asks the table, or a coordinator on another broker, outside an epoch. True: each part has its error
+# code. False: the id is busy or the answer is not there, and the request's connection is woken to
+# ask again; not when the time is over (`expired`).
 cdef bint verify_settles(VerifyWork* work, Steps* transactions, bint expired) noexcept nogil
 # Returns the deadline of the wait after verify_settles has returned False: of the request, whose own
-# is `deadline_ns`, while it waits for a flush; else that of a busy id.
+# is `deadline_ns`, while it waits for a flush or for another broker; else that of a busy id.
 cdef int64_t verify_deadline_ns(VerifyWork* work, Steps* transactions, const Request* request, int64_t deadline_ns) noexcept nogil
 # Returns the question for these records; NULL if there is none.
 cdef VerifyPart* verify_part(VerifyWork* work, const uint8_t* records) noexcept nogil

@@ -11,8 +11,9 @@ A client of the second version writes on as soon as the end of its last transact
 the partition is added when that one is complete. The marker of that transaction may come to the
 partition meanwhile; `transaction_adds` then adds it again.
 
-This node asks its own coordinator. The answer has an error code that the version of Produce can act
-on. Next on the data path: cext/coordinator/transaction_steps.pyx.
+Where another broker coordinates the id, that one is asked (AddPartitionsToTxn), and the request waits
+for its answer until its own deadline. The answer has an error code that the version of Produce can
+act on. Next on the data path: cext/coordinator/transaction_steps.pyx.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -22,12 +23,14 @@ from barnabas.cext.codec.buffer cimport buffer_bytes, buffer_free, buffer_init
 from barnabas.cext.codec.error_codes cimport (
     ERROR_CONCURRENT_TRANSACTIONS, ERROR_COORDINATOR_LOAD_IN_PROGRESS,
     ERROR_COORDINATOR_NOT_AVAILABLE, ERROR_INVALID_PRODUCER_EPOCH, ERROR_INVALID_TXN_STATE,
-    ERROR_NONE, ERROR_NOT_COORDINATOR, ERROR_NOT_ENOUGH_REPLICAS, ERROR_PRODUCER_FENCED,
-    ERROR_TRANSACTION_ABORTABLE, ERROR_UNKNOWN_SERVER_ERROR, ERROR_UNKNOWN_TOPIC_OR_PARTITION,
+    ERROR_NETWORK_EXCEPTION, ERROR_NONE, ERROR_NOT_COORDINATOR, ERROR_NOT_ENOUGH_REPLICAS,
+    ERROR_PRODUCER_FENCED, ERROR_TRANSACTION_ABORTABLE, ERROR_UNKNOWN_SERVER_ERROR, ERROR_UNKNOWN_TOPIC_OR_PARTITION,
 )
 from barnabas.cext.coordinator.durable_wait cimport durable_wait_by, durable_wait_end
+from barnabas.cext.coordinator.remote_verification cimport remote_drop
+from barnabas.cext.coordinator.transaction_state cimport Asked, AskedRow
 from barnabas.cext.coordinator.transaction_steps cimport (
-    Asked, asked_begin, AskedRow, Steps, transaction_adds, transaction_has,
+    asked_begin, Steps, transaction_adds, transaction_has,
 )
 from barnabas.cext.coordinator.transactional_ids cimport STEP_SETTLES
 from barnabas.cext.log.log_transactions cimport (
@@ -92,7 +95,7 @@ cdef int16_t _for_client(int code, int16_t api_version) noexcept nogil:
     if code == ERROR_TRANSACTION_ABORTABLE and api_version < VERIFY_ABORTABLE_FROM:
         return ERROR_INVALID_TXN_STATE
     if code in (ERROR_CONCURRENT_TRANSACTIONS, ERROR_COORDINATOR_LOAD_IN_PROGRESS,
-                ERROR_COORDINATOR_NOT_AVAILABLE, ERROR_NOT_COORDINATOR):
+                ERROR_COORDINATOR_NOT_AVAILABLE, ERROR_NETWORK_EXCEPTION, ERROR_NOT_COORDINATOR):
         return ERROR_NOT_ENOUGH_REPLICAS    # clients send the batch again without new metadata
     return <int16_t>code
 
@@ -146,9 +149,11 @@ cdef int _ask(VerifyWork* work, Steps* transactions, Question* question) noexcep
         asked.rows, asked.count = question.rows, work.part_count
         if work.api_version >= VERIFY_ADDS_FROM:
             code = transaction_adds(
-                transactions, &asked, question.partitions, question.verifications, &work.wait)
+                transactions, &asked, question.partitions, question.verifications, &work.wait,
+                &work.remote)
         else:
-            code = transaction_has(transactions, &asked, question.codes)
+            code = transaction_has(
+                transactions, &asked, question.codes, &work.wait, &work.remote)
     epoch_leave(table_epochs(work.table), slot)
     return code
 
@@ -174,7 +179,7 @@ cdef bint verify_settles(VerifyWork* work, Steps* transactions, bint expired) no
 
 
 cdef int64_t verify_deadline_ns(VerifyWork* work, Steps* transactions, const Request* request, int64_t deadline_ns) noexcept nogil:
-    if watch_waits(&work.wait.watch):
+    if work.remote != NULL or watch_waits(&work.wait.watch):
         return deadline_ns
     return min(
         deadline_ns,
@@ -198,6 +203,7 @@ cdef void verify_drop(VerifyWork* work) noexcept nogil:
     if work == NULL:
         return
     durable_wait_end(work.table, &work.wait)
+    remote_drop(work.remote)
     slot = epoch_enter(table_epochs(work.table))
     for i in range(work.part_count):
         part = &work.parts[i]

@@ -39,6 +39,7 @@ class BrokerProcess:
             "metadata.store": "zookeeper",
             "zookeeper.connect": connect,
             "zookeeper.session.timeout.ms": "2000",
+            "zookeeper.connection.timeout.ms": "20000",
             "node.id": str(node_id),
             "broker.rack": f"rack-{node_id}",
             "listeners": "PLAINTEXT://127.0.0.1:0",
