@@ -120,6 +120,62 @@ class Groups:
             consumer.close()
 
 
+class Transactions:
+    """Transactional ids whose coordinators are spread over the cluster: each step commits the
+    transactions that the step before has begun, and begins others."""
+
+    def __init__(self, servers: str, topic: str, count: int = 4):
+        self._topic = topic
+        self._producers = [
+            Producer(
+                {
+                    "bootstrap.servers": servers,
+                    "transactional.id": f"transaction-{number}",
+                    "topic.metadata.refresh.interval.ms": 1000,
+                    "log_level": 0,
+                }
+            )
+            for number in range(count)
+        ]
+        self.committed: set[bytes] = set()
+        self._open: set[bytes] = set()
+        for producer in self._producers:
+            producer.init_transactions(60)
+        self._begin(0)
+
+    def _begin(self, step: int) -> None:
+        for number, producer in enumerate(self._producers):
+            value = b"%d in step %d" % (number, step)
+            self._open.add(value)
+            producer.begin_transaction()
+            producer.produce(self._topic, value)
+            assert producer.flush(60) == 0
+
+    def step(self, step: int) -> None:
+        self.end()
+        self._begin(step)
+
+    def end(self) -> None:
+        for producer in self._producers:
+            soon(lambda of=producer: _ends(of), "a transaction cannot be committed", patience_s=90)
+        self.committed |= self._open
+        self._open.clear()
+
+    def check(self, servers: str) -> None:
+        """Everything committed is there, once, and nothing else."""
+        found = list(read_all(servers, self._topic, len(self.committed), "committed").values())
+        assert sorted(found) == sorted(self.committed)
+
+
+def _ends(producer: Producer) -> bool:
+    try:
+        producer.commit_transaction(30)
+    except KafkaException as error:
+        assert error.args[0].retriable(), error
+        return False
+    return True
+
+
 def _commits(consumer: Consumer, place: TopicPartition) -> bool:
     try:
         consumer.commit(offsets=[place], asynchronous=False)

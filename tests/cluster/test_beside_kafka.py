@@ -9,7 +9,7 @@ import json
 import signal
 
 import pytest
-from cluster.acknowledged import Groups, Sender, equal_replicas, leaders_and_isrs
+from cluster.acknowledged import Groups, Sender, Transactions, equal_replicas, leaders_and_isrs
 from cluster.kafka_brokers import KAFKA, KafkaProcess
 from cluster.three_brokers import BrokerProcess, soon
 from compat.support import rival
@@ -51,6 +51,7 @@ class Mixed:
         return self
 
     def __exit__(self, *_exc):
+        print(*self.ours.lines, sep="\n")  # shown when the test fails
         for broker in self.brokers.values():
             if broker.is_running:
                 broker.signal(signal.SIGCONT)
@@ -131,6 +132,8 @@ def test_it_follows_leads_and_takes_the_controllers_place(mixed):
     sender.wait_for_more()
     groups = Groups(TOPIC)
     groups.step(mixed.servers)
+    create(mixed, "transactional", [[first, OURS, second], [OURS, second, first]])
+    transactions = Transactions(mixed.servers, "transactional")
 
     # The Kafka broker that leads and is the controller dies; barnabas is the only one that can
     # become the controller, because the other Kafka is stopped for that moment.
@@ -140,6 +143,7 @@ def test_it_follows_leads_and_takes_the_controllers_place(mixed):
     mixed.kafka[second].signal(signal.SIGCONT)
     sender.wait_for_more()
     groups.step(mixed.servers)
+    transactions.step(1)
     mixed.wait_for_isr(sorted([OURS, second]), "after the death of the controller")
     assert [row[0] for row in mixed.partitions(second).values()] == [OURS, OURS]
 
@@ -161,12 +165,15 @@ def test_it_follows_leads_and_takes_the_controllers_place(mixed):
     assert soon(mixed.controller, "no controller") in (first, second)
     sender.wait_for_more()
     groups.step(mixed.servers)
+    transactions.step(2)
     mixed.wait_for_isr([1, 2], "without barnabas")
     mixed.ours.start()
     mixed.wait_for_isr([1, 2, 3], "after the return of barnabas")
     groups.step(mixed.servers)
+    transactions.end()
     sender.wait_for_more()
     sender.stop()
+    transactions.check(mixed.servers)
     sender.check(mixed.servers)
     for broker in mixed.brokers.values():
         broker.stop()
