@@ -189,14 +189,9 @@ class Listeners:
         return bound
 
     def _check_roles(self, unbound: list[str]) -> None:
-        """Raises ConfigError for a KRaft file that Kafka refuses: one of a controller without a
-        listener of it, one of a broker with such a listener."""
+        """Raises ConfigError for a KRaft file of a broker that has a listener of the controller, as
+        Kafka does. A controller without a listener is no error: nothing connects to it here."""
         roles, key = self._names("process.roles"), "controller.listener.names"
-        if {"broker", "controller"} == set(roles) and not unbound:
-            raise ConfigError(
-                f"{key}={self._text(key)}: names none of the listeners, and process.roles has"
-                " controller. Name one that listeners has, or use process.roles=broker."
-            )
         if roles == ("broker",) and unbound:
             raise ConfigError(
                 f"{key}={self._text(key)}: listeners has {', '.join(unbound)}, and process.roles"

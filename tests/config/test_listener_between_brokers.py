@@ -13,6 +13,9 @@ KAFKA = recorded()
 # What a broker of barnabas starts with, on purpose: why.
 DIFFERS = {
     ("a mechanism that its listener lacks", KRAFT): "a single node connects to no other broker",
+    ("a controller without a listener", KRAFT): (
+        "nothing connects to it: a KRaft file starts with listeners of its own on the command line"
+    ),
     ("names of a controller on ZooKeeper", ZOOKEEPER): (
         "a KRaft file with metadata.store=zookeeper: its listener of the controller is not bound"
     ),
@@ -25,7 +28,6 @@ SAID = {
     "no listener of the default protocol's name": "Set inter.broker.listener.name to one of A",
     "a mechanism that its listener lacks": "sasl.mechanism.inter.broker.protocol=SCRAM-SHA-256",
     "a listener of the controller": "CONTROLLER is not in advertised.listeners",
-    "a controller without a listener": "names none of the listeners",
     "a controller's listener at a broker": "process.roles has no controller",
 }
 
