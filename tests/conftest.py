@@ -46,9 +46,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first (mark `takes`), so that the workers of pytest-xdist
-    end together: each worker takes the next file in this order."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The short form has no test with the mark `only_long`. The files that take longest come first
+    (mark `takes`), so that the workers of pytest-xdist end together: each worker takes the next
+    file in this order."""
+    from long_form import LONG  # after the option --long was read
+
+    left_out = [] if LONG else [item for item in items if item.get_closest_marker("only_long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("only_long")]
     items.sort(key=lambda item: -seconds_of(item))
 
 

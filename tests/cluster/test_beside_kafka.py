@@ -19,7 +19,11 @@ from long_form import pick
 
 from barnabas.client import Cluster
 
-pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=80)]
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.takes(seconds=80),
+    pytest.mark.alone(reason="two brokers of Kafka, ZooKeeper and a broker start side by side"),
+]
 
 TOPIC, PARTITIONS = "replicated", 2
 OURS = 3

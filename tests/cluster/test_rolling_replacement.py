@@ -3,7 +3,7 @@ Kafka, under load: nothing is lost, and nothing is there twice.
 
 A broker is stopped, and one of the other kind with the same id takes its place, with empty log
 directories. librdkafka and Kafka's Java producer write with acks=all all the while, and groups read
-on each side what they committed on the other. Only the long form runs this (conftest.py).
+on each side what they committed on the other. Only the long form runs this.
 """
 
 import signal
@@ -19,6 +19,7 @@ from kazoo.client import KazooClient
 
 pytestmark = [
     pytest.mark.java,
+    pytest.mark.only_long,
     pytest.mark.takes(seconds=200),
     pytest.mark.timeout(900),
 ]

@@ -123,7 +123,7 @@ def test_our_own_client(login, mechanism):
                     raise AuthenticationFailed(answer.errorMessage)
                 return bytes(answer.authBytes)
 
-            Sasl(mechanism, USERS[mechanism], password).authenticate(exchange)
+            Sasl(mechanism, USERS[mechanism], password).authenticate(exchange, "127.0.0.1")
             return c.is_served()
 
     assert log_in(PASSWORD)

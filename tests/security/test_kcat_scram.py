@@ -8,7 +8,6 @@ import subprocess
 import pytest
 from compat.secure_kafka import USERS, secure_kafka
 from compat.support import KAFKA, Wire
-from long_form import pick
 from security.login_broker import NUMBERS, PASSWORD, login_broker
 from security.users import alter, upsertion
 
@@ -49,10 +48,8 @@ def test_kcat_of_debian_is_refused_as_kafka_4_refuses_it(tmp_path, mechanism):
 
 
 @pytest.mark.java
-@pytest.mark.takes(seconds=40)
-@pytest.mark.parametrize(
-    ("version", "takes"), pick(short=[], long=[(KAFKA, False), ("3.9.2", True)])
-)
+@pytest.mark.only_long
+@pytest.mark.parametrize(("version", "takes"), [(KAFKA, False), ("3.9.2", True)])
 def test_kafka_still_says_so(tmp_path, version, takes):
     if not is_old_librdkafka():
         pytest.skip("this kcat has another librdkafka")

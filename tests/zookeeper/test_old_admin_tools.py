@@ -7,7 +7,6 @@ import subprocess
 import pytest
 from compat.support import rival
 from confluent_kafka.admin import AdminClient, NewTopic
-from long_form import LONG
 from zookeeper.test_kafka_tools import KAFKA, connect, soon, tool  # noqa: F401  (fixtures)
 
 pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=15)]
@@ -52,7 +51,7 @@ def test_tools_that_write_nodes(two, connect, tool, tmp_path):  # noqa: F811
     soon(lambda: two.partition()[0] == 2, "the preferred replica does not lead")
 
 
-@pytest.mark.skipif(not LONG, reason="the long form")
+@pytest.mark.only_long
 def test_tools_that_ask_a_broker(two, tmp_path):
     def run(name, *arguments):
         command = rival.tool("3.9.2", name, tmp_path / "tool.log")
