@@ -166,14 +166,14 @@ def test_options_are_checked():
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss must be one of"),
         ({"minPartitions": "0"}, "minPartitions must be a number above 0"),
         ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol is one of"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is one of .* not GSSAPI"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.jaas.config is not set"),
         (
             {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/x/trust.jks"},
             "ssl.truststore.location=/x/trust.jks: cannot be read",
         ),
         (
-            {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"},
-            "kafka.sasl.jaas.config needs username",
+            {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "NTLM"},
+            "kafka.sasl.mechanism is one of .* here, not NTLM",
         ),
         ({"isolation": "none"}, "isolation must be one of"),
         ({"startingTimestamp": "x"}, "startingTimestamp must be ms"),

@@ -376,7 +376,7 @@ def test_columns_are_checked(spark, session_broker, columns, words):
         ({"kafka.enable.idempotence": "false"}, "kafka.enable.idempotence must be true"),
         ({"kafka.compression.type": "rar"}, "kafka.compression.type must be one of"),
         ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol is one of"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is one of"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.jaas.config is not set"),
         ({"batchLimitMs": "60000", "kafka.transaction.timeout.ms": "60000"}, "is not below"),
         ({"batchLimitMs": "x"}, "batchLimitMs must be a number above 0"),
         ({"failOnLostRows": "perhaps"}, "failOnLostRows must be true"),
