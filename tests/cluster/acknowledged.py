@@ -180,7 +180,7 @@ def _commits(consumer: Consumer, place: TopicPartition) -> bool:
     try:
         consumer.commit(offsets=[place], asynchronous=False)
     except KafkaException as error:
-        assert error.args[0].retriable() or "COORDINATOR" in error.args[0].name(), error
+        assert error.args[0].retriable() or "COORD" in error.args[0].name(), error
         return False
     return True
 
