@@ -107,6 +107,7 @@ def produce(servers, values):
     assert producer.flush(30) == 0
 
 
+@pytest.mark.java  # it needs the jars of pyspark, and Java
 def test_three_brokers_serve_and_start_again_on_the_same_data(tmp_path):
     if missing():
         pytest.skip(missing())
