@@ -21,8 +21,8 @@ from barnabas.client import Cluster
 
 pytestmark = [
     pytest.mark.java,
-    pytest.mark.only_long,  # not steady yet: docs/decisions/cluster.md, "What works"
     pytest.mark.takes(seconds=80),
+    pytest.mark.alone(reason="two brokers of Kafka, ZooKeeper and a broker start side by side"),
 ]
 
 TOPIC, PARTITIONS = "replicated", 2

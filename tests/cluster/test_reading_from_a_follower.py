@@ -61,7 +61,7 @@ class Reader:
 
 def test_a_consumer_reads_from_the_replica_in_its_rack(own_zookeeper, tmp_path):
     settings = {"replica.selector.class": BY_RACK}
-    with Cluster(tmp_path, own_zookeeper.connect("/c"), **settings) as cluster:
+    with Cluster(tmp_path, own_zookeeper.connect("/c"), with_racks=True, **settings) as cluster:
         servers = cluster.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": servers})
         admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(30)

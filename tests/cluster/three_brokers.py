@@ -41,7 +41,6 @@ class BrokerProcess:
             "zookeeper.session.timeout.ms": "2000",
             "zookeeper.connection.timeout.ms": "20000",
             "node.id": str(node_id),
-            "broker.rack": f"rack-{node_id}",
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "metrics.port": "-1",
             "num.network.threads": "1",
@@ -122,12 +121,15 @@ def batches_in(folder: Path) -> Iterator[tuple[int, int, bytes]]:
 class Cluster:
     """Brokers 1 to `count`, all running; ended when the test ends."""
 
-    def __init__(self, folder: Path, connect: str, count: int = 3, **settings: str):
+    def __init__(
+        self, folder: Path, connect: str, count: int = 3, with_racks: bool = False, **settings: str
+    ):
+        """`with_racks`: broker 1 is in rack-1, and so on."""
         given = {name.replace("_", "."): value for name, value in settings.items()}
-        self.brokers = {
-            node_id: BrokerProcess(folder, node_id, connect, given)
-            for node_id in range(1, count + 1)
-        }
+        self.brokers = {}
+        for node_id in range(1, count + 1):
+            rack = {"broker.rack": f"rack-{node_id}"} if with_racks else {}
+            self.brokers[node_id] = BrokerProcess(folder, node_id, connect, given | rack)
         for broker in self.brokers.values():
             broker.start()
 
