@@ -221,14 +221,7 @@ def _leader_and_isr(
             brokerEpoch=acknowledged.broker_epoch,
             liveLeaders=_live_leaders(message, state, rows),
         )
-        if version < 2:
-            made.ungroupedPartitionStates = [
-                _row(message.struct("ungroupedPartitionStates"), row, state, "partitionEpoch")
-                for row in rows
-            ]
-        else:
-            made.topicStates = _by_topic(message, rows, state, "partitionEpoch")
-        return made
+        return _with_rows(made, message, rows, state, "partitionEpoch", by_topic=version >= 2)
 
     def acknowledge(answer: Struct) -> None:
         refused = _inconsistent(answer)
@@ -244,8 +237,7 @@ def _leader_and_isr(
 
 def _inconsistent(answer: Struct) -> set[tuple[str | None, int]]:
     """Returns the partitions with INCONSISTENT_TOPIC_ID in a LeaderAndIsr response: by the topic's
-    name
-    up to version 4, else by its id."""
+    name up to version 4, later by its id."""
     found: set[tuple[str | None, int]] = {
         (row.topicName, row.partitionIndex)
         for row in getattr(answer, "partitionErrors", None) or ()
@@ -359,14 +351,7 @@ def _update_metadata(
             brokerEpoch=acknowledged.broker_epoch,
             liveBrokers=_live_brokers(message, state, version),
         )
-        if version < 5:
-            made.ungroupedPartitionStates = [
-                _row(message.struct("ungroupedPartitionStates"), row, state, "zkVersion")
-                for row in rows
-            ]
-        else:
-            made.topicStates = _by_topic(message, rows, state, "zkVersion")
-        return made
+        return _with_rows(made, message, rows, state, "zkVersion", by_topic=version >= 5)
 
     def acknowledge(_answer: Struct) -> None:
         acknowledged.brokers, acknowledged.controller_epoch = state.brokers, state.controller_epoch
@@ -376,6 +361,25 @@ def _update_metadata(
             acknowledged.note(row, version=row.partition.state_version, is_replica=is_replica)
 
     return Request(UPDATE_METADATA, UPDATE_METADATA_MAX, body, acknowledge)
+
+
+def _with_rows(
+    made: Struct,
+    message: Any,
+    rows: list[_PartitionUpdate],
+    state: ClusterState,
+    epoch_name: str,
+    *,
+    by_topic: bool,
+) -> Struct:
+    """Returns the request with its partitions. `epoch_name`: the field for the version of the
+    state's znode."""
+    if by_topic:
+        made.topicStates = _by_topic(message, rows, state, epoch_name)
+    else:
+        row_of = message.struct("ungroupedPartitionStates")
+        made.ungroupedPartitionStates = [_row(row_of, row, state, epoch_name) for row in rows]
+    return made
 
 
 def _by_topic(
