@@ -88,19 +88,27 @@ class _Channel:
     def join(self) -> None:
         self._thread.join(STOP_S)
 
+    @property
+    def is_awake(self) -> bool:
+        """Whether there is a new state, or the stop: the thread waits while there is neither."""
+        return self._wake.is_set()
+
     def _run(self) -> None:
         again = False
         while True:
             self._wake.wait(AGAIN_S if again else None)
-            self._wake.clear()
-            state = self._state
             if self._is_stopped:
                 break
-            again = state is not None and not self._sent(state)
+            again = not self.step()
         self._connection.close()
 
-    def _sent(self, state: ClusterState) -> bool:
-        """Returns whether the broker has acknowledged all of `state`."""
+    def step(self) -> bool:
+        """Sends what the broker has not acknowledged; returns False when it must be sent again
+        after AGAIN_S. Only one thread may call it."""
+        self._wake.clear()
+        state = self._state
+        if state is None:
+            return True
         try:
             for row in next_requests(self.acknowledged, state, self._controller_id):
                 answer = self._connection.call(row.key, row.body, high=row.version_max)

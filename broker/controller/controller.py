@@ -113,17 +113,23 @@ class Controller:
         if threading.current_thread() is not self._thread:
             self._wake.set()
 
+    @property
+    def is_awake(self) -> bool:
+        """Whether there is something to look at: the thread waits while there is not."""
+        return self._wake.is_set()
+
     def _run(self) -> None:
         again = False
         while True:
             self._wake.wait(AGAIN_S if again else None)
             if self._stopping:
                 return
-            self._wake.clear()
-            again = not self._worked()
+            again = not self.step()
 
-    def _worked(self) -> bool:
-        """Does the pending work; returns False when it must be tried again."""
+    def step(self) -> bool:
+        """Does the pending work; returns False when it must be tried again after AGAIN_S. Only one
+        thread may call it."""
+        self._wake.clear()
         try:
             if not self._membership.ensure():
                 return False

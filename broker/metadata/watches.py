@@ -68,13 +68,15 @@ class Calls:
 
 
 class Watches:
-    def __init__(self, name: str) -> None:
+    """The watches of one session. `calls`: the thread that calls them, else one of its own."""
+
+    def __init__(self, name: str, calls: Calls | None = None) -> None:
         self._lock = threading.Lock()
         self._data: dict[str, dict[Watch, None]] = {}
         self._children: dict[str, dict[Watch, None]] = {}
         self._count = 0
         self._listeners: list[StateListener] = []
-        self._calls = Calls(name)
+        self._calls = calls or Calls(name)
 
     def add_data(self, path: str, watch: Watch) -> None:
         self._add(self._data, path, watch)
@@ -114,12 +116,20 @@ class Watches:
         with self._lock:
             self._listeners.append(listener)
 
+    def forget(self) -> None:
+        """Drops all watches without a call."""
+        with self._lock:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._data.clear()
+        self._children.clear()
+        self._count = 0
+
     def tell(self, state: SessionState) -> None:
         with self._lock:
             if state is SessionState.LOST:
-                self._data.clear()
-                self._children.clear()
-                self._count = 0
+                self._forget()
             for listener in self._listeners:
                 self._calls.put(listener, state)
 

@@ -132,9 +132,11 @@ class ReplicaFetchers:
         brokers: Brokers,
         settings: FetchSettings,
         listeners: "Listeners | None" = None,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._node_id, self._table, self._brokers = node_id, table, brokers
         self._settings, self._listeners = settings, listeners or Listeners()
+        self._monotonic_ns = monotonic_ns
         self._lock = threading.Lock()
         self._fetchers: dict[tuple[int, int], _Fetcher] = {}
         self._places: dict[Name, tuple[int, int]] = {}
@@ -184,7 +186,13 @@ class ReplicaFetchers:
         found = self._fetchers.get(place)
         if found is None:
             found = self._fetchers[place] = _Fetcher(
-                place, self._node_id, self._table, self._brokers, self._settings, self._listeners
+                place,
+                self._node_id,
+                self._table,
+                self._brokers,
+                self._settings,
+                self._listeners,
+                self._monotonic_ns,
             )
             found.start()
         return found
@@ -235,8 +243,10 @@ class _Fetcher:
         brokers: Brokers,
         settings: FetchSettings,
         listeners: "Listeners",
+        monotonic_ns: Callable[[], int],
     ) -> None:
         self._broker_id = place[0]
+        self._monotonic_ns = monotonic_ns
         self._node_id, self._table, self._brokers = node_id, table, brokers
         self._settings, self._listeners = settings, listeners
         self.fetches = ReplicaFetches(
@@ -285,16 +295,30 @@ class _Fetcher:
 
     # -- the thread
 
+    @property
+    def is_awake(self) -> bool:
+        """Whether partitions were added, or the stop: either ends a pause of the thread."""
+        return self._changed.is_set()
+
     def _run(self) -> None:
         while not self._is_stopped:
-            try:
-                self._round()
-            except (ClientError, KafkaError, MalformedFetchAnswer) as error:
-                self._disconnect(str(error))
-            except Exception:
-                log.exception("fetching from broker %d failed", self._broker_id)
-                self._disconnect("")
+            pause_s = self.step()
+            if pause_s > 0:
+                self._changed.wait(pause_s)
+                self._changed.clear()
         self._disconnect("")
+
+    def step(self) -> float:
+        """Sends one request and applies its response. Returns for how many seconds the thread
+        pauses then, unless partitions are added. Only one thread may call it."""
+        try:
+            return self._round()
+        except (ClientError, KafkaError, MalformedFetchAnswer) as error:
+            self._disconnect(str(error))
+        except Exception:
+            log.exception("fetching from broker %d failed", self._broker_id)
+            self._disconnect("")
+        return self._settings.backoff_ms / 1000
 
     def _disconnect(self, why: str) -> None:
         connection, self._connection = self._connection, None
@@ -313,32 +337,26 @@ class _Fetcher:
                 self._settings.backoff_ms,
             )
         self._failure = why
-        self._pause(self._settings.backoff_ms / 1000)
 
-    def _pause(self, seconds: float | None) -> None:
-        """Waits, at most until partitions are added or the stop."""
-        self._changed.wait(seconds)
-        self._changed.clear()
-
-    def _round(self) -> None:
-        """Sends one request and applies its response, or pauses when there is nothing to fetch."""
+    def _round(self) -> float:
+        """As `step`; raises what ends the connection."""
         connection = self._connection or self._connect()
         self.fetches.wait_flushed(self._settings.wait_max_ms)
-        now_ns = time.monotonic_ns()
+        now_ns = self._monotonic_ns()
         body = self.fetches.next_request(self._version, now_ns)
         if body is None:
             self._decide_all(self.fetches.take_events())
             delay_ns = self.fetches.delay_ns(now_ns)
-            self._pause(self._settings.wait_max_ms / 1000 if delay_ns is None else delay_ns / 1e9)
-            return
+            return self._settings.wait_max_ms / 1000 if delay_ns is None else delay_ns / 1e9
         with connection.exchange(FETCH, self._version, body, self._buffer) as answer:
-            events = self.fetches.take_response(answer, time.monotonic_ns())
+            events = self.fetches.take_response(answer, self._monotonic_ns())
         if len(self._buffer) > self._settings.response_max_bytes + ANSWER_BYTES_MORE:
             self._buffer = bytearray()
         if self._failure:
             log.info("fetching from broker %d again", self._broker_id)
             self._failure = ""
         self._decide_all(events)
+        return 0
 
     def _connect(self) -> Connection:
         address = self._brokers.address(self._broker_id)
@@ -381,7 +399,7 @@ class _Fetcher:
             except (ClientError, KafkaError) as error:
                 # The next answer says the same again, and the next request sees a lost connection.
                 log.info("%s-%d: the leader's offsets are not known: %s", topic, index, error)
-                again_ns = time.monotonic_ns() + self._settings.backoff_ms * 1_000_000
+                again_ns = self._monotonic_ns() + self._settings.backoff_ms * 1_000_000
                 self.fetches.restart(topic, index, not_before_ns=again_ns)
 
     def _change_log(self, name: Name, kind: str, detail: Any) -> None:

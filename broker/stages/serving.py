@@ -306,6 +306,7 @@ def _fetchers(node: Bound, inter_broker: InterBroker) -> ReplicaFetchers:
         Brokers(inter_broker.address, lambda: inter_broker.security, own_epoch),
         FetchSettings.of(opened.dynamic),
         Listeners(truncated=lambda _topic, _index: loaded.checkpoints.write_all()),
+        opened.before.system.monotonic_ns,
     )
     opened.before.undo.callback(fetchers.stop)
 

@@ -91,6 +91,7 @@ cdef struct Rules:
     int64_t calls[CALL_KINDS]
     int64_t wall_moved_ms
     int64_t monotonic_moved_ns
+    bint clocks_stand           # the clocks move by wall_moved_ms and monotonic_moved_ns alone
 
 
 cdef void _wait_for_release(Rules* rules, Rule* rule) noexcept nogil:
@@ -297,6 +298,8 @@ cdef int64_t _wall_ms(System* s) noexcept nogil:
     cdef int64_t moved = 0
     if rules != NULL:
         moved = atomic_load_i64(&rules.wall_moved_ms)
+        if rules.clocks_stand:
+            return moved
     return real_wall_ms() + moved
 
 
@@ -305,6 +308,8 @@ cdef int64_t _monotonic_ns(System* s) noexcept nogil:
     cdef int64_t moved = 0
     if rules != NULL:
         moved = atomic_load_i64(&rules.monotonic_moved_ns)
+        if rules.clocks_stand:
+            return moved
     return real_monotonic_ns() + moved
 
 
@@ -481,6 +486,14 @@ cdef class SystemCalls:
         if call not in _CALLS:
             raise ValueError(f"no call {call!r}; there are {', '.join(_CALLS)}")
         return _ruled(self).calls[<int>_CALLS.index(call)]
+
+    def stop_clocks(self, int64_t wall_ms, int64_t monotonic_ns) -> None:
+        """Sets both clocks; from now on they move only by the functions below. Call it before
+        another thread reads them."""
+        cdef Rules* rules = _ruled(self)
+        rules.wall_moved_ms = wall_ms
+        rules.monotonic_moved_ns = monotonic_ns
+        rules.clocks_stand = True
 
     def move_wall_clock(self, int64_t ms) -> None:
         """Moves the wall clock by ms, in addition to former moves; backwards when negative."""
