@@ -1,7 +1,8 @@
 """A growable byte buffer and big-endian writes into it, without the GIL.
 
-Running out of memory sets `failed` and turns every later write into nothing: the owner looks at
-the flag once, when the message is complete, and closes the connection. Owner frees.
+When memory runs out, a write sets `failed`, and every later write does nothing. The owner checks
+the flag once, when the message is complete, and closes the connection. The owner also frees the
+buffer.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -27,7 +28,7 @@ cdef inline void buffer_free(Buffer* b) noexcept nogil:
     buffer_init(b)
 
 cdef inline uint8_t* buffer_reserve(Buffer* b, int64_t n) noexcept nogil:
-    """n bytes at the end, now part of the buffer; NULL when memory ran out."""
+    """Adds n bytes at the end and returns them, not yet written; NULL when memory ran out."""
     cdef int64_t capacity
     cdef uint8_t* grown
     if b.failed:

@@ -1,7 +1,7 @@
 """Checksums for other modules of cext, callable without the GIL.
 
-`crc` is the checksum of what came before: 0 at the beginning. crc32c is for record batches v2,
-crc32_ieee for message sets v0 and v1.
+Both return the checksum of the n bytes at p. `crc` is the checksum of the bytes before them, 0 at
+the beginning. crc32c is for record batches v2, crc32_ieee for message sets v0 and v1.
 """
 from libc.stdint cimport uint8_t, uint32_t
 

@@ -21,10 +21,12 @@ cdef inline Cursor cursor_of(const void* p, int64_t size_bytes) noexcept nogil:
     return c
 
 cdef inline int64_t cursor_left(const Cursor* c) noexcept nogil:
+    """Returns how many bytes are left."""
     return c.end - c.p
 
 cdef inline const uint8_t* cursor_take(Cursor* c, int64_t n) noexcept nogil:
-    """The next n bytes, or NULL and `bad` when n is negative or fewer are left."""
+    """Steps over the next n bytes and returns them. When n is negative or fewer are left, it
+    returns NULL and sets `bad`."""
     cdef const uint8_t* at = c.p
     if n < 0 or n > c.end - c.p:
         c.bad = True
@@ -50,7 +52,8 @@ cdef inline int64_t cursor_i64(Cursor* c) noexcept nogil:
     return <int64_t>be64_load(at) if at != NULL else 0
 
 cdef inline uint64_t cursor_uvarint(Cursor* c, int bytes_max) noexcept nogil:
-    """An unsigned varint of at most bytes_max bytes (5 for 32 bits, 10 for 64); longer is `bad`."""
+    """Reads an unsigned varint of at most bytes_max bytes (5 for 32 bits, 10 for 64); a longer one
+    sets `bad`."""
     cdef uint64_t value = 0
     cdef int shift = 0
     cdef int i
@@ -75,11 +78,11 @@ cdef inline uint64_t cursor_uvarint(Cursor* c, int bytes_max) noexcept nogil:
     return 0
 
 cdef inline int32_t cursor_varint(Cursor* c) noexcept nogil:
-    """A zigzag varint of 32 bits."""
+    """Reads a zigzag varint of 32 bits."""
     cdef uint32_t v = <uint32_t>cursor_uvarint(c, 5)
     return <int32_t>unzigzag(v)
 
 cdef inline int64_t cursor_varlong(Cursor* c) noexcept nogil:
-    """A zigzag varint of 64 bits."""
+    """Reads a zigzag varint of 64 bits."""
     cdef uint64_t v = cursor_uvarint(c, 10)
     return unzigzag(v)

@@ -1,5 +1,5 @@
-"""Big-endian loads and stores (the wire's and the disk's byte order), and eight bytes as a register has
-them."""
+"""Big-endian loads and stores, Kafka's byte order on the wire and on disk, and a load of eight
+bytes in the processor's order (little-endian)."""
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 cdef extern from "bytesio.h" nogil:

@@ -17,7 +17,7 @@ from barnabas.cext.codec.cursor cimport (
 )
 
 cdef inline const uint8_t* read_string(Cursor* c, bint flexible, bint nullable, int32_t* size_bytes) noexcept nogil:
-    """A nullable string: NULL and size -1 for null."""
+    """Reads a string. Null, which is allowed only if it is `nullable`, gives NULL and size -1."""
     cdef int64_t n = <int64_t>cursor_uvarint(c, 5) - 1 if flexible else cursor_i16(c)
     size_bytes[0] = -1
     if n < 0 or n > INT16_MAX:
@@ -27,7 +27,7 @@ cdef inline const uint8_t* read_string(Cursor* c, bint flexible, bint nullable, 
     return cursor_take(c, n)
 
 cdef inline const uint8_t* read_bytes(Cursor* c, bint flexible, int32_t* size_bytes) noexcept nogil:
-    """Bytes, which may not be null."""
+    """Reads bytes that may not be null."""
     cdef int64_t n = <int64_t>cursor_uvarint(c, 5) - 1 if flexible else cursor_i32(c)
     if n < 0 or n > cursor_left(c):
         c.bad = True
@@ -36,7 +36,8 @@ cdef inline const uint8_t* read_bytes(Cursor* c, bint flexible, int32_t* size_by
     return cursor_take(c, n)
 
 cdef inline int32_t read_count(Cursor* c, bint flexible) noexcept nogil:
-    """The length of an array that may not be null; each element takes a byte at least."""
+    """Reads the length of an array that may not be null. Each element takes at least one byte, so a
+    length above the number of bytes left sets `bad`."""
     cdef int64_t n = <int64_t>cursor_uvarint(c, 5) - 1 if flexible else cursor_i32(c)
     if n < 0 or n > cursor_left(c):
         c.bad = True
@@ -44,12 +45,13 @@ cdef inline int32_t read_count(Cursor* c, bint flexible) noexcept nogil:
     return <int32_t>n
 
 cdef inline void read_no_tags(Cursor* c, bint flexible) noexcept nogil:
-    """Sets `bad` for any tagged field: for native handlers that leave such requests to Python."""
+    """Reads an empty section of tagged fields. A tagged field sets `bad`: this is for native
+    handlers that leave such requests to Python."""
     if flexible and cursor_uvarint(c, 5) != 0:
         c.bad = True
 
 cdef inline void skip_tags(Cursor* c, bint flexible) noexcept nogil:
-    """Passes over tagged fields."""
+    """Skips a section of tagged fields."""
     cdef int64_t count = <int64_t>cursor_uvarint(c, 5) if flexible else 0
     while count > 0 and not c.bad:
         cursor_uvarint(c, 5)
@@ -77,7 +79,7 @@ cdef inline void write_bytes(Buffer* b, bint flexible, const void* p, int32_t si
     buffer_bytes(b, p, size_bytes)
 
 cdef inline void write_count(Buffer* b, bint flexible, int64_t count) noexcept nogil:
-    """-1: null."""
+    """Writes the length of an array; -1: null."""
     if flexible:
         buffer_uvarint(b, <uint64_t>(count + 1))
     else:

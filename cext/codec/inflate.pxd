@@ -2,8 +2,8 @@
 
 A decoder fills an Inflated, which the caller keeps and reuses: its memory grows with what the
 compressed bytes can really hold (lz4 at most 255 to 1, snappy 22 to 1), never with a size they
-announce, and never past size_max. All return an InflateStatus; on anything but INFLATE_OK,
-`reason` and `position` (a byte of the input) say what was found, and the data is not to be used.
+announce, and never past size_max. All return an InflateStatus. On any status but INFLATE_OK,
+`reason` and `position` (a byte of the input) say what was wrong, and the data must not be used.
 
     cdef Inflated out
     inflated_init(&out)
@@ -12,10 +12,10 @@ announce, and never past size_max. All return an InflateStatus; on anything but 
     inflated_reset(&out, 1 << 20)  # gives memory back after an unusually large batch
     inflated_free(&out)
 
-With out.take set, lz4_frame_decode and snappy_framed_decode hand the content over in pieces and
-keep only what later blocks may refer to: memory is a piece and a block then. `take` is called with
-out.context, and also for the last piece, which may be empty. A frame that ends in a checksum of its
-whole content is the exception: it is handed over as one piece, at most size_max.
+With out.take set, lz4_frame_decode and snappy_framed_decode pass the content to `take` in pieces
+and keep only the bytes that later blocks may refer to, so that they need memory for one piece and
+one block. They call `take` with out.context, also for the last piece, which may be empty. A frame
+that ends in a checksum of its whole content is passed as one piece of at most size_max bytes.
 """
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
@@ -31,8 +31,8 @@ cdef struct Inflated:
     uint8_t* data
     int64_t size_bytes
     int64_t capacity_bytes
-    int64_t taken_bytes         # of `data`: handed over already, kept for references
-    int64_t gone_bytes          # handed over, and no longer in `data`
+    int64_t taken_bytes         # of `data`: passed to `take` already, kept for later references
+    int64_t gone_bytes          # passed to `take`, and no longer in `data`
     PieceTaker take             # NULL: everything is kept
     void* context
     int64_t position
@@ -46,10 +46,11 @@ cdef int lz4_frame_decode(
     Inflated* out, const uint8_t* src, int64_t n, int64_t size_max) noexcept nogil
 cdef int lz4_block_decode(
     Inflated* out, const uint8_t* src, int64_t n, int64_t size_max) noexcept nogil
-# Xerial framing or a bare raw block, whichever the first bytes say.
+# Decodes Xerial's framing or a raw block: the first bytes say which of them it is.
 cdef int snappy_framed_decode(
     Inflated* out, const uint8_t* src, int64_t n, int64_t size_max) noexcept nogil
 cdef int snappy_block_decode(
     Inflated* out, const uint8_t* src, int64_t n, int64_t size_max) noexcept nogil
 
+# Returns the xxHash32 (seed 0) of n bytes, which lz4 frames use as their checksum.
 cdef uint32_t xxh32(const uint8_t* p, int64_t n) noexcept nogil

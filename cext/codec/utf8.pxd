@@ -1,10 +1,10 @@
-"""Checks that text from clients is UTF-8 (RFC 3629): what Python will decode later."""
+"""Checks that text from clients is valid UTF-8 (RFC 3629), because Python decodes it later."""
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 cdef inline int32_t _utf8_more(uint8_t first, uint8_t second) noexcept nogil:
-    """Returns how many bytes follow the first one of a character that is not ASCII, by its first two
-    bytes; 0: it is none."""
+    """Returns how many bytes follow the first byte of a character that is not ASCII, from its first
+    two bytes; 0: they begin no valid character."""
     if not 0x80 <= second < 0xC0:
         return 0
     if first < 0xE0:
@@ -15,7 +15,7 @@ cdef inline int32_t _utf8_more(uint8_t first, uint8_t second) noexcept nogil:
         first > 0xF4) else 3
 
 cdef inline int32_t _ascii_words(const uint8_t* p, int32_t n) noexcept nogil:
-    """Returns how many bytes at the beginning are ASCII, in whole words of 8."""
+    """Returns how many bytes at the beginning are ASCII, counted in whole words of 8 bytes."""
     cdef uint64_t word
     cdef int32_t i = 0
     while i + 8 <= n:

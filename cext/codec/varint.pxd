@@ -1,8 +1,7 @@
 """Varints of the record format and of the flexible versions: sizes, writes, and zigzag both ways.
 
 Reads are in cursor.pxd, because a read must be checked. A write needs as many bytes of memory as
-the
-`_size` function returns (at most 5 for 32 bits, 10 for 64). Source: formats "Primitive types".
+the `_size` function returns (at most 5 for 32 bits, 10 for 64). Source: formats "Primitive types".
 """
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 

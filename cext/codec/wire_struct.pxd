@@ -1,4 +1,4 @@
-"""Slots of message objects, reached by their place: what the codec does for each field."""
+"""Slots of message objects, which the codec reads and writes at their offset in the object."""
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 
@@ -7,7 +7,7 @@ cdef class Layout:
     cdef readonly tuple names
     cdef readonly tuple defaults
     cdef Py_ssize_t count
-    cdef Py_ssize_t* places      # the slot's offset in the object, for each name
+    cdef Py_ssize_t* places      # for each name, its slot's offset in the object, in bytes
     cdef Py_ssize_t unknown
 
 
@@ -34,7 +34,7 @@ cdef inline object get(PyObject* o, Py_ssize_t offset):
 
 
 cdef inline object fresh(object default):
-    """A default for one object: lists and structs are made anew, the rest is shared."""
+    """Returns a default value for one object: a new list or struct, or the shared value itself."""
     if type(default) is list:
         return []
     if isinstance(default, type):

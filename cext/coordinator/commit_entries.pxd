@@ -1,13 +1,14 @@
-"""Entries of one shard of groups: offsets that the OffsetCommit handler committed and Python has not taken
-yet, and markers that ended transactions in the same log."""
+"""Entries of one shard of groups: offsets that the OffsetCommit handler committed and Python has
+not taken yet, and markers that ended transactions in the same log."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from barnabas.cext.coordinator.offset_commit_request cimport Walk
 from barnabas.cext.partition.partitions cimport Table
 
 cdef enum:
-    ENTRIES_MAX = 256               # of one shard: Python makes objects of them under its lock. Entries
-                                    # that are not durable may be more, one request a connection
+    ENTRIES_MAX = 256               # of one shard, because Python makes objects of them under its lock.
+                                    # Entries that are not durable may exceed it by one request for
+                                    # each connection
 
 cdef struct Entry:                  # the bytes of group, topic and metadata follow; a marker has none
     Entry* next
@@ -26,7 +27,7 @@ cdef struct Entry:                  # the bytes of group, topic and metadata fol
 cdef struct Entries:                # zeroed: none. In the order of each partition's log
     Entry* first
     Entry* last
-    int64_t count                   # atomic; those that are announced, too
+    int64_t count                   # atomic; includes entries that are announced
 
 # Makes an entry of the current row; NULL: no memory.
 cdef Entry* entry_new(const Walk* w, int32_t partition, int64_t commit_ms, int64_t expire_ms) noexcept nogil

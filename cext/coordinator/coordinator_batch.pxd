@@ -1,4 +1,5 @@
-"""Writes batches of network threads into a Buffer: begin, one record after another, end.
+"""Writes the record batches of native coordinators into a Buffer: begin, one record after another,
+end.
 
 Format 2, uncompressed, records without headers and with the same timestamp; the log sets offset and
 leader epoch (shared/protocol, record batches).
@@ -41,8 +42,8 @@ cdef inline void own_record_end(Buffer* b) noexcept nogil:
     buffer_i8(b, 0)                     # headers
 
 cdef inline void own_batch_end(Buffer* b, int32_t count, int64_t now_ms, int16_t attributes=0, int64_t producer_id=-1, int16_t producer_epoch=-1) noexcept nogil:
-    """Writes the header of the records behind it; the buffer must not have failed. A batch for a
-    producer has no sequence, as always when a coordinator writes it."""
+    """Writes the header in front of the `count` records; the buffer must not have failed. A batch
+    with a producer id has no sequence number, as in Kafka when a coordinator writes it."""
     cdef uint8_t* p = b.data
     memset(p, 0, BATCH_OVERHEAD)
     be32_store(p + AT_BATCH_LENGTH, <uint32_t>(b.size - LOG_OVERHEAD))
@@ -58,8 +59,8 @@ cdef inline void own_batch_end(Buffer* b, int32_t count, int64_t now_ms, int16_t
     be32_store(p + AT_CRC, crc32c(0, p + AT_ATTRIBUTES, b.size - AT_ATTRIBUTES))
 
 cdef inline int own_batch_append(Table* table, Partition* p, Buffer* b, int32_t leader_epoch, int64_t* offset, int64_t verification=TRUSTED) noexcept nogil:
-    """Appends a batch of one record, inside an epoch, and sets its offset. Returns 0 or Kafka's
-    error code."""
+    """Appends the finished batch, inside an epoch, and sets the offset of its first record. Returns
+    0 or Kafka's error code."""
     cdef BatchHeader header
     cdef Appended appended
     cdef int status

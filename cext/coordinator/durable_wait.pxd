@@ -14,9 +14,9 @@ cdef enum:
 cdef struct DurableWait:
     Watch watch
     int64_t required            # the high watermark that answers the request
-    int32_t leader_epoch        # the partition's, which must not change meanwhile; or ANY_EPOCH
+    int32_t leader_epoch        # the partition's, which must not change during the wait; or ANY_EPOCH
 
-# Sets the connection that is woken.
+# Sets the connection to wake.
 cdef void durable_wait_by(DurableWait* wait, const Request* r) noexcept nogil
 # Sets the partition and the high watermark that it must reach.
 cdef void durable_wait_on(
@@ -26,5 +26,5 @@ cdef void durable_wait_on(
 # COORDINATOR_NOT_AVAILABLE (`expired`: its time is over). The caller is outside an epoch.
 cdef bint durable_wait_lasts(
     Table* table, DurableWait* wait, bint expired, int16_t* code) noexcept nogil
-# Ends the watch, before the memory is freed.
+# Ends the watch; call it before the memory is freed.
 cdef void durable_wait_end(Table* table, DurableWait* wait) noexcept nogil

@@ -11,10 +11,10 @@ from barnabas.cext.memory.mutex cimport pthread_mutex_t
 from barnabas.cext.partition.partitions cimport Partition, Table
 
 cdef struct Ended:
-    pthread_mutex_t lock            # from before a marker is appended until it is noted, and counts
+    pthread_mutex_t lock            # held while a marker is appended, counted and noted
     Entries entries
 
-# Returns whether Python has taken most of them.
+# Returns whether there is space for another marker: Python has taken enough of the earlier ones.
 cdef bint ended_has_capacity(Ended* ended) noexcept nogil
 # Appends a marker's batch and adds its entry, which it takes over. The caller is inside an epoch.
 # Returns 0 or Kafka's error code.

@@ -17,21 +17,21 @@ cdef enum GroupState:               # of a classic group
 cdef enum GroupKind:
     KIND_CLASSIC = 0
     KIND_CONSUMER = 1               # the consumer protocol (KIP-848)
-    KIND_SHARE = 2                  # share groups (KIP-932) commit no offsets
+    KIND_SHARE = 2                  # share groups (KIP-932), which commit no offsets
 
 cdef enum:
-    EARLIER_EPOCH = -2              # no error code: a member commits in an epoch that is over
+    EARLIER_EPOCH = -2              # not an error code: a member commits with an earlier member epoch
     HELD_KEY_BYTES = 20             # of a row of GroupMember.held: topic id, partition (big-endian)
     HELD_BYTES = 24                 # ... and the epoch since which the member has had it
 
 cdef struct GroupMember:            # the bytes of member id, instance id and `held` follow
     Named named
     int32_t epoch                   # of a member of a consumer group
-    bint speaks_classic             # the classic protocol
+    bint speaks_classic             # the member uses the classic protocol
     int32_t instance_bytes          # -1: none
     const uint8_t* held             # the partitions of a member of a consumer group, sorted
     int32_t held_count
-    int64_t heard_ns                # monotonic, of its last commit in a native handler; -1: none
+    int64_t heard_ns                # monotonic time of its last commit in a native handler; -1: none
 
 cdef struct Group:                  # the bytes of the group id follow
     Named named
@@ -47,7 +47,7 @@ cdef struct GroupShard:
     Int64Map holds                  # hash of the group id: number of holds
     int64_t new_count               # groups that Python does not know yet
     Entries entries                 # commits that Python has not taken yet
-    int64_t served                  # requests
+    int64_t served                  # requests answered by native handlers
 
 cdef struct Groups:
     Secret secret
@@ -55,7 +55,7 @@ cdef struct Groups:
     int64_t count                   # atomic: groups of all shards
     int64_t new_count               # atomic
     int32_t closed                  # atomic: the coordinator has stopped
-    Table* table                    # of `topic`, whose watches `release` fires; NULL: nothing waits
+    Table* table                    # `release` fires the watches of `topic` in it; NULL: nothing waits
     const uint8_t* topic
     int32_t topic_bytes
 
@@ -75,9 +75,10 @@ cdef inline bint group_is_held(const Groups* groups, int64_t hashed) noexcept no
     """Returns whether commits of the group wait for `release`. The caller holds the shard's lock."""
     return int64_map_get(&groups.shards[shard_index(hashed)].holds, hashed, 0) != 0
 
-# The caller holds the shard's lock. Returns the error code for a commit, ERROR_NONE if the group
-# accepts it; or EARLIER_EPOCH if it accepts only partitions for which `member_has_had` is true, and
-# else refuses the commit with `member_refuses_epoch`. Sets the member; NULL: it is unknown.
+# The caller holds the shard's lock. Returns the error code for a commit: ERROR_NONE if the group
+# accepts it. EARLIER_EPOCH: the group accepts only partitions for which `member_has_had` is true,
+# and refuses the others with the code of `member_refuses_epoch`. Sets the member; NULL: it is
+# unknown.
 cdef int16_t group_accepts(const Groups* groups, const Group* group, const Committer* asks, GroupMember** member) noexcept nogil
 # The caller holds the shard's lock. Returns the group; NULL: there is none.
 cdef Group* group_find(Groups* groups, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil
@@ -86,10 +87,10 @@ cdef Group* group_find(Groups* groups, int64_t hashed, const uint8_t* name, int3
 cdef Group* group_new(const Groups* groups, const uint8_t* name, int32_t name_bytes, int32_t partition) noexcept nogil
 cdef bint group_add(Groups* groups, Group* group) noexcept nogil
 cdef void group_free(Group* group) noexcept nogil
-# Returns whether the member has, or must revoke, a partition that it has had since an epoch, or since
-# an earlier one. `topic_id`: 16 bytes.
+# Returns whether the member has, or must revoke, a partition that it has had since an epoch, or
+# since an earlier one. `topic_id`: 16 bytes.
 cdef bint member_has_had(const GroupMember* member, const uint8_t* topic_id, int32_t index, int32_t epoch) noexcept nogil
-# Returns the error code for a member epoch that is not the member's.
+# Returns the error code for a commit with another member epoch than the member's.
 cdef int16_t member_refuses_epoch(const GroupMember* member) noexcept nogil
 # Removes the groups of a partition of __consumer_offsets from a shard, whose lock the caller holds.
 cdef void groups_forget(Groups* groups, GroupShard* shard, int32_t partition) noexcept nogil

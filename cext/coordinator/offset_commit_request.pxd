@@ -51,7 +51,7 @@ cdef struct Walk:
     int32_t instance_bytes
     int64_t retention_ms            # negative: the broker's setting applies
     int64_t rows
-    # the topic and the partition it is at
+    # the topic and the partition at the walk's position
     const uint8_t* topic
     int32_t topic_bytes
     const uint8_t* topic_id         # NULL where topics are named
@@ -130,8 +130,8 @@ cdef inline void commit_row(Walk* w) noexcept nogil:
     commit_tags(w)
 
 cdef inline bint commit_is_whole(Walk* w, const Request* r) noexcept nogil:
-    """Reads the whole request and counts its rows. Returns False if it is damaged, or if what is to
-    be kept is not UTF-8."""
+    """Reads the whole request and counts its rows. Returns False if it is damaged, or if the group
+    or a row's metadata is not UTF-8."""
     cdef int64_t topics = commit_begin(w, r), partitions, i, k
     w.rows = 0
     if w.c.bad or not utf8_is_valid(w.group, w.group_bytes):

@@ -1,4 +1,5 @@
-"""Questions to the transaction coordinator on another broker: a queue from network threads to Python.
+"""Questions to the transaction coordinator on another broker: a queue from network threads to
+Python.
 
 A request whose first batch of a transaction is for a partition that this node leads, while another
 broker coordinates the transactional id, asks that broker (AddPartitionsToTxn). The request owns its
@@ -16,13 +17,13 @@ cdef struct Remote:                 # one allocation: rows, codes and texts foll
     Table* table
     int32_t thread_index            # of the request, as the connection
     uint64_t connection_id
-    bint is_dropped                 # the request is gone: the question is freed when it is answered
-    bint adds                       # else it verifies only
+    bint is_dropped                 # the request has ended: the answer frees the question
+    bint adds                       # adds partitions to the transaction; otherwise it only verifies
     Asked asked
-    int16_t* codes                  # of each row, when it is answered
+    int16_t* codes                  # the error code of each row, once the question is answered
 
-# Asks with a copy of `asked`; `by` has the connection to wake. NULL: no memory, or the queue is full
-# or closed.
+# Asks with a copy of `asked`; `by` has the connection to wake. NULL: no memory, or the queue is
+# full or closed.
 cdef Remote* remote_ask(Jobs* jobs, Table* table, const Asked* asked, bint adds, const Watch* by) noexcept nogil
 cdef bint remote_is_answered(const Remote* remote) noexcept nogil
 # Frees the question, in any state. NULL is allowed.

@@ -1,8 +1,9 @@
-"""The queue of transactional ids that Python must look at, from network threads: it writes the
-markers of decided ends, and brings a producer id when none is in reserve.
+"""A queue of transactional ids, from network threads to Python, which must look at them: Python
+writes the markers of transactions whose end is decided, and brings a producer id when none is in
+reserve.
 
-A full queue drops a name: Python's sweep of late transactions finds decided ends, and an EndTxn that
-needs a producer id comes again.
+A full queue drops a name. That is safe: Python's check for late transactions finds decided ends,
+and the client repeats an EndTxn that needs a producer id.
 """
 from libc.stdint cimport int32_t, uint8_t
 
@@ -12,6 +13,7 @@ cdef struct SettledId:              # the name follows
     Job job
     int32_t name_bytes
 
+# Queues a name, or drops it when the queue is full or closed, or memory ran out.
 cdef void settled_put(Jobs* jobs, const uint8_t* name, int32_t name_bytes) noexcept nogil
 
 cdef class SettledIds(JobQueue):

@@ -1,8 +1,8 @@
 """Tables in shards with a lock each: the groups of a node, and its transactional ids.
 
-What a table holds begins with a Named. Names come from clients, so a name is found by its hash with a
-secret key; records of one hash form a chain. A network thread holds one lock at a time, and never
-waits for a disk or for the GIL under it.
+Each record of a table begins with a Named. Names come from clients, so the table finds a name by a
+hash with a secret key; records with the same hash form a chain. A network thread holds one lock at
+a time, and never waits for a disk or for the GIL while it holds one.
 """
 from libc.stdint cimport int32_t, int64_t, intptr_t, uint8_t
 from libc.string cimport memcmp
@@ -18,8 +18,8 @@ from barnabas.cext.memory.mutex cimport (
 cdef enum:
     SHARDS = 64                     # of a table; a power of two
 
-cdef struct Named:                  # what a record of a map by name begins with
-    Named* next                     # of the same hash
+cdef struct Named:                  # the first field of each record of a map by name
+    Named* next                     # the next record with the same hash
     int64_t hashed
     const uint8_t* name             # in the record's own memory
     int32_t name_bytes
@@ -27,7 +27,7 @@ cdef struct Named:                  # what a record of a map by name begins with
 cdef struct Shard:
     pthread_mutex_t lock
     Int64Map records                # hash of the name: Named*
-    Buffer batch                    # what is appended under the lock; its memory is used again
+    Buffer batch                    # the batch that is appended under the lock; its memory is reused
 
 cdef inline int64_t shard_index(int64_t hashed) noexcept nogil:
     return hashed & (SHARDS - 1)
@@ -38,13 +38,14 @@ cdef inline void shard_init(Shard* shard) noexcept nogil:
     buffer_init(&shard.batch)
 
 cdef inline void shard_free(Shard* shard) noexcept nogil:
-    """The records are the caller's to free."""
+    """Frees the shard, but not its records: the caller frees them."""
     int64_map_free(&shard.records)
     buffer_free(&shard.batch)
     pthread_mutex_destroy(&shard.lock)
 
 cdef inline Named* named_first(const Int64Map* records, int64_t place) noexcept nogil:
-    """Returns the first record of a chain; NULL: the place, of 0 to capacity - 1, is empty."""
+    """Returns the first record of the chain at a place of the map (0 to capacity - 1); NULL: the
+    place is empty."""
     return <Named*><intptr_t>records.values[place] if records.used[place] else NULL
 
 cdef inline bint named_is(const Named* record, const uint8_t* name, int32_t name_bytes) noexcept nogil:

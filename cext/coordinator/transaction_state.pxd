@@ -1,6 +1,7 @@
 """The state of one transactional id, and its record in the log.
 
-Record of __transaction_state, value version 0 or 1 (flexible): shared/protocol, TransactionLogValue.
+Record of __transaction_state, value version 0 or 1 (flexible): shared/protocol,
+TransactionLogValue.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
@@ -8,8 +9,8 @@ from barnabas.cext.codec.buffer cimport Buffer
 from barnabas.cext.coordinator.shards cimport Named
 
 cdef enum:
-    CONNECTIONS_MAX = 8             # of an id
-    WAITERS_MAX = 16                # requests of an id that wait for a step to be over
+    CONNECTIONS_MAX = 8             # connections that an id remembers
+    WAITERS_MAX = 16                # requests that wait for a step of one id to end
     LOADING = -1                    # in place of a leader epoch
 
 cdef struct TxnRow:                 # a partition of a transaction
@@ -31,20 +32,20 @@ cdef enum:                          # TransactionState, in the log
     STATE_COMPLETE_COMMIT = 4
     STATE_COMPLETE_ABORT = 5
 
-cdef struct Connections:            # the newest, oldest first
+cdef struct Connections:            # ids of the newest connections, the oldest of them first
     uint64_t at[CONNECTIONS_MAX]
     int32_t count
 
-cdef struct Waiter:                 # a connection that is woken; it may be gone by then
+cdef struct Waiter:                 # a connection to wake, which may have closed by then
     int32_t thread_index
     uint64_t connection_id
 
 cdef struct Txn:                    # a transactional id; the record's key follows
     Named named                     # the id, which is the end of the key
-    int64_t step                    # the number of its newest change; no number comes twice
-    int64_t token                   # of the step that Python writes now; 0: none
-    Txn* after                      # the step that native code appended, owned; NULL: none
-    int64_t required                # the high watermark from which `after` counts
+    int64_t step                    # the number of its newest change; no number is used twice
+    int64_t token                   # of the step that Python is writing; 0: none
+    Txn* after                      # the state after a step that native code appended; NULL: none
+    int64_t required                # the high watermark from which `after` is valid
     Waiter* waiters                 # WAITERS_MAX; NULL: none
     int32_t waiter_count
     int32_t partition               # of __transaction_state
@@ -56,13 +57,13 @@ cdef struct Txn:                    # a transactional id; the record's key follo
     int64_t update_ms
     int32_t timeout_ms
     int16_t producer_epoch
-    int16_t last_epoch              # before the newest end that bumped it, -1: none
-    int16_t client_version          # of transaction.version, of the newest step
+    int16_t last_epoch              # the epoch before the newest end that bumped it; -1: none
+    int16_t client_version          # the client's transaction.version at the newest step
     int8_t state
     bint ordered                    # the markers of a prepared transaction are being written
     TxnRows rows
-    Connections connections         # that have a part in the newest transaction
-    Connections begun_by            # that began earlier ones
+    Connections connections         # connections that take part in the newest transaction
+    Connections begun_by            # connections that began earlier transactions
     int32_t key_bytes
 
 cdef struct AskedRow:               # a partition
@@ -70,7 +71,7 @@ cdef struct AskedRow:               # a partition
     int32_t topic_bytes
     int32_t index
 
-cdef struct Asked:                  # what a request asks of an id
+cdef struct Asked:                  # the step that a request asks for
     const uint8_t* name
     int32_t name_bytes
     int64_t producer_id
@@ -79,11 +80,12 @@ cdef struct Asked:                  # what a request asks of an id
     int16_t client_version          # of transaction.version
     AskedRow* rows
     int32_t count
-    bint committed                  # of an end
+    bint committed                  # an end commits; otherwise it aborts
 
-# NULL: no memory.
+# Makes an id with its record's key; all other fields are zero. NULL: no memory.
 cdef Txn* txn_new(const uint8_t* key, int32_t key_bytes) noexcept nogil
 cdef void txn_free(Txn* txn) noexcept nogil
+# Returns the record's key: `key_bytes` bytes.
 cdef const uint8_t* txn_key(const Txn* txn) noexcept nogil
 
 cdef inline bint txn_is_prepared(const Txn* txn) noexcept nogil:
@@ -91,7 +93,7 @@ cdef inline bint txn_is_prepared(const Txn* txn) noexcept nogil:
     return txn.state in (STATE_PREPARE_COMMIT, STATE_PREPARE_ABORT)
 
 cdef inline bint txn_is_pending(const Txn* txn) noexcept nogil:
-    """Returns whether a step is being written, by Python or by native code."""
+    """Returns whether Python or native code is writing a step."""
     return txn.token != 0 or txn.after != NULL
 
 cdef inline bint txn_is_busy(const Txn* txn) noexcept nogil:
@@ -100,14 +102,15 @@ cdef inline bint txn_is_busy(const Txn* txn) noexcept nogil:
 cdef void rows_free(TxnRows* rows) noexcept nogil
 cdef bint rows_copy(TxnRows* rows, const TxnRows* other) noexcept nogil
 cdef bint rows_have(const TxnRows* rows, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil
-# False: no memory.
+# Adds a row unless it is there already. Returns False without memory.
 cdef bint rows_add(TxnRows* rows, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil
 
 cdef void connections_add(Connections* connections, uint64_t connection_id) noexcept nogil
-# A connection begins a transaction if none is ongoing, or continues it. 0: no connection to note.
+# Notes that a connection begins a transaction if none is ongoing, or else takes part in it.
+# Connection id 0: there is nothing to note.
 cdef void txn_takes_part(Txn* txn, uint64_t connection_id) noexcept nogil
-# Returns whether a connection began an earlier transaction and has no part in the newest.
+# Returns whether a connection began an earlier transaction and takes no part in the newest one.
 cdef bint txn_was_left_on(const Txn* txn, uint64_t connection_id) noexcept nogil
 
-# Appends the value of its record to the buffer.
+# Appends the value of the id's record, in version 0 or 1, to the buffer.
 cdef void txn_value(Buffer* b, const Txn* txn, int16_t value_version) noexcept nogil

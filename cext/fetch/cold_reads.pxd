@@ -1,4 +1,4 @@
-"""Threads that bring ranges of files into the page cache before a network thread sends them."""
+"""Threads that read ranges of files into the page cache before a network thread sends them."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from barnabas.cext.log.log cimport LogSlice
@@ -29,7 +29,7 @@ cdef struct ColdReads:
     ColdJob* tail
     int32_t depth
     int32_t depth_max
-    int32_t threads             # that run; without one the queue accepts no range
+    int32_t threads             # running threads; without one the queue accepts no range
     bint closed
     int64_t ranges_read         # counters, under the lock
     int64_t bytes_read
@@ -38,15 +38,17 @@ cdef struct ColdReads:
 cdef ColdReads* cold_reads_new(Table* table, int32_t depth_max) noexcept nogil
 # Frees the pool; its threads must have ended.
 cdef void cold_reads_free(ColdReads* c) noexcept nogil
+# Returns whether a part of the slice is not in the page cache.
 cdef bint slice_is_cold(Table* table, const LogSlice* slice) noexcept nogil
 cdef ColdWait* cold_wait_new(int32_t thread_index, uint64_t connection_id) noexcept nogil
 cdef void cold_wait_release(ColdWait* wait) noexcept nogil
 cdef bint cold_wait_is_over(ColdWait* wait) noexcept nogil
-# False when the queue is full: the caller sends the range as it is. When the last range of `wait`
-# was read (or the threads stop), a thread wakes its connection.
+# Queues a range. Returns False when the queue is full: the caller then sends the range without
+# waiting. When the last range of `wait` was read, or the threads stop, a thread wakes its
+# connection.
 cdef bint cold_ask(ColdReads* c, ColdWait* wait, const LogSlice* slice) noexcept nogil
-# The creator of a wait holds one range itself until it has queued all. Returns whether all are
-# read.
+# Ends the queueing: the creator of a wait counts as one range until it has queued all of them.
+# Returns whether all ranges are read.
 cdef bint cold_asked_all(ColdWait* wait) noexcept nogil
 # Registers a thread that is about to call cold_run; the pool accepts ranges from then on.
 cdef void cold_expect_thread(ColdReads* c) noexcept nogil

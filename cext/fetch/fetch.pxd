@@ -19,7 +19,7 @@ cdef struct FetchCore:
     int64_t requests            # counters: atomic
     int64_t bytes_out           # of records
     int64_t waits               # requests that had to wait for records
-    int64_t expired             # of those, answered at their deadline
+    int64_t expired             # of those, requests that were answered at their deadline
     int64_t cold_waits
 
 cdef struct FetchWait:          # the state of a Fetch request (Parked.state)
@@ -27,8 +27,8 @@ cdef struct FetchWait:          # the state of a Fetch request (Parked.state)
     SessionUse use
     Watch* watches              # one for each partition; NULL until the request must wait
     int32_t watch_count
-    ColdWait* cold              # it waits for the disk: its slices do not change any more
-    bint rewrites               # it waits for plugins, after the disk
+    ColdWait* cold              # not NULL: it waits for the disk, and its slices no longer change
+    bint rewrites               # it waits for plugins, after the wait for the disk
     int64_t deadline_ns
 
 cdef class FetchHandler(NativeHandler):

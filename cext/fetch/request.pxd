@@ -37,13 +37,13 @@ cdef enum:  # whether a partition is read, in the order in which Kafka answers t
 cdef struct FetchPartition:
     FetchKey key
     int64_t offset
-    int64_t follower_log_start  # -1: the request does not say; it is as before
+    int64_t follower_log_start  # -1: the request does not contain it; it has not changed
     int32_t leader_epoch        # -1: not checked
     int32_t last_fetched_epoch  # -1: not checked
     int32_t bytes_max
     # what was found
     int16_t error
-    int8_t absent               # one of the above
+    int8_t absent               # PART_PRESENT, PART_OF_UNKNOWN_ID or PART_UNKNOWN
     bint diverging
     bint in_answer              # the answer contains it
     bint intercepted            # plugins look at the records: the topic's policy says so
@@ -56,7 +56,7 @@ cdef struct FetchPartition:
     int64_t last_stable_offset
     int64_t log_start_offset
     AbortedTxns aborted         # for readers of committed records
-    LogSlice slice              # size 0: no records; else a reference is held
+    LogSlice slice              # size 0: no records; otherwise it holds a reference
     Rewrite* rewrite            # plugins look at the records before they are sent (interception.pxd)
     void* entry                 # the session's entry of this partition (sessions.pxd), or NULL
 
@@ -107,8 +107,9 @@ cdef inline uint64_t fetch_key_hash(const FetchKey* key, uint64_t seed) noexcept
 cdef void fetch_request_init(FetchRequest* r) noexcept nogil
 # Releases every slice and all memory.
 cdef void fetch_request_free(FetchRequest* r) noexcept nogil
-# Releases the slices and clears the results; only the mark of absent partitions remains.
+# Releases the slices and clears the results; only `absent` remains.
 cdef void fetch_request_clear(FetchRequest* r) noexcept nogil
+# Parses the body of a request. Returns FETCH_OK, FETCH_MALFORMED or FETCH_NO_MEMORY.
 cdef int fetch_parse(FetchRequest* r, const uint8_t* body, int64_t size_bytes, int16_t version) noexcept nogil
 # Appends a partition without results; returns NULL when memory ran out.
 cdef FetchPartition* fetch_add(FetchRequest* r) noexcept nogil

@@ -15,7 +15,7 @@ cdef enum:
     FETCH_SESSION_TOPIC_ID_ERROR = 106
 
 cdef struct SessionEntry:       # one partition of a session; the name follows the struct
-    SessionEntry* next_in_place # of the same hash
+    SessionEntry* next_in_place # the next one with the same hash
     SessionEntry* next          # in the order in which answers are made
     SessionEntry* previous
     uint64_t hash
@@ -34,8 +34,8 @@ cdef struct Session:
     Session* older              # the list of sessions by last use
     Session* newer
     int32_t id
-    int32_t epoch               # what the next request must say
-    int32_t holders             # the cache, and requests that look at the session
+    int32_t epoch               # the epoch that the next request must have
+    int32_t holders             # references: of the cache, and of requests that use the session
     bint by_id
     bint privileged             # a follower's
     bint closed
@@ -44,8 +44,8 @@ cdef struct Session:
     int64_t created_ms
     int64_t last_used_ms
     int32_t size_at_touch
-    uint64_t changes            # of the entries' set: while it stands, pointers to entries hold
-    pthread_mutex_t lock        # of what follows
+    uint64_t changes            # counts changes of the entries; pointers to entries are valid until the next
+    pthread_mutex_t lock        # guards the fields below
     SessionEntry** places
     int32_t place_count
     int32_t entry_count
@@ -68,26 +68,24 @@ cdef struct SessionCache:
     int64_t evicted             # counters: atomic
     int64_t refused
 
-cdef struct SessionUse:         # what one request has to do with a session
+cdef struct SessionUse:         # how one request uses a session
     Session* session            # held until session_finish or session_drop; NULL: none
     uint64_t changes
     int32_t epoch               # the session's after this request,
     int32_t asked_epoch         # and before it
-    bint create                 # a full request: a session is made with the answer
+    bint create                 # a full request: session_finish makes a session
 
 cdef SessionCache* session_cache_new(int32_t slots_max, int64_t memory_bytes_max, uint64_t seed) noexcept nogil
 cdef void session_cache_free(SessionCache* cache) noexcept nogil
 cdef void session_cache_set_slots(SessionCache* cache, int32_t slots_max) noexcept nogil
 
 # Reads the request's session fields. Returns 0, and r's partitions are those to fetch (those of the
-# whole
-# session for an incremental request; r's own names still point into the frame); otherwise the error
-# that is the whole answer, or FETCH_NO_MEMORY (-2) without memory.
+# whole session for an incremental request; r's own names still point into the frame); otherwise the
+# error that is the whole answer, or FETCH_NO_MEMORY (-2) without memory.
 cdef int session_begin(SessionCache* cache, FetchRequest* r, int64_t now_ms, SessionUse* use) noexcept nogil
 # Call it when the answers of r's partitions are known. It marks the partitions to send, moves
-# partitions
-# with records to the end of their session's order, and makes the session of a full request. It sets
-# the session id of the answer and returns the error of the whole answer.
+# partitions with records to the end of their session's order, and makes the session of a full
+# request. It sets the session id of the answer and returns the error of the whole answer.
 cdef int16_t session_finish(SessionCache* cache, FetchRequest* r, int64_t now_ms, SessionUse* use, int32_t* session_id) noexcept nogil
 cdef void session_drop(SessionCache* cache, SessionUse* use) noexcept nogil
 # Drops the use as if the request had not been made: the same request may come again.

@@ -6,15 +6,14 @@ from barnabas.cext.log.recover cimport BatchReader
 from barnabas.cext.log.segment cimport Segment
 from barnabas.cext.memory.sys cimport System
 
+# Returns whether all bytes of the slice are checked.
 cdef bint slice_is_verified(const LogSlice* slice) noexcept nogil
-# Runs one turn of the check of a segment's bytes up to `until`: 1 `until` is reached, 0 more turns
-# are
-# needed, -errno.
+# Runs one turn of the check of a segment's bytes up to position `until`. Returns 1 when `until` is
+# reached, 0 when more turns are needed, -errno.
 cdef int slice_verify(Segment* segment, System* system, int64_t until) noexcept nogil
 cdef int64_t slice_end(const LogSlice* slice) noexcept nogil
 # Reduces a slice to the bytes that may be sent: it ends before bad bytes, and is emptied (and
-# released)
-# when it is not verified yet. Returns 0, CORRUPT_MESSAGE when it begins in bad bytes, or
+# released) when it is not verified yet. Returns 0, CORRUPT_MESSAGE when it begins in bad bytes, or
 # KAFKA_STORAGE_ERROR when the file could not be read.
 cdef int16_t slice_settle(LogSlice* slice) noexcept nogil
 # Checks the batches from *position on until one begins at or behind `end`, and notes bad ones. Sets

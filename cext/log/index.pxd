@@ -60,17 +60,15 @@ cdef inline void time_index_put(
     be32_store(base + slot * TIME_ENTRY_BYTES + 8, <uint32_t>relative_offset)
 
 # This is a binary search without a branch on the entries, which prefetches the four entries that
-# the
-# step after the next may read: 125 ns in 1 M entries at random, against 155 with the two entries of
-# the next step, and 230 without a prefetch or with a branch (whose prediction is right half the
-# time).
+# the step after the next may read: 125 ns in 1 M entries at random, against 155 with the two
+# entries of the next step, and 230 without a prefetch or with a branch (whose prediction is right
+# half the time).
 # We tried and dropped 4-ary and 8-ary steps (250), interpolation (100 on even offsets, 350 when
-# each
-# search waits for the one before it), and a sorted copy in memory, because the file itself is
+# each search waits for the one before it), and a sorted copy in memory, because the file itself is
 # mapped.
 #
-# The prefetches stand in the loops themselves: GCC takes a function that only prefetches for one
-# without effects and drops its calls.
+# The prefetches are in the loops themselves, because GCC treats a function that only prefetches as
+# one without effects and removes its calls.
 cdef inline int64_t offset_index_floor(
     const uint8_t* base, int64_t entries, int32_t relative_offset
 ) noexcept nogil:
@@ -117,9 +115,8 @@ cdef inline int64_t time_index_floor(
         low += half * (timestamp_at(base, low + half) <= timestamp)
     return low
 
-# Returns how many entries, from the first, are sound; fewer than `entries` means damage, and
-# recovery
-# rebuilds the index. `offset_end` is the end offset of this segment (exclusive).
+# Returns how many entries, counted from the first, are sound; fewer than `entries` means damage,
+# and recovery rebuilds the index. `offset_end` is the end offset of this segment (exclusive).
 cdef int64_t offset_index_check(
     const uint8_t* base, int64_t entries, int64_t base_offset, int64_t offset_end,
     int64_t log_size_bytes) noexcept nogil

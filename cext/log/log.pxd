@@ -23,7 +23,7 @@ cdef struct LogConfig:
     int64_t segment_index_bytes
     int64_t producer_id_expiration_ms
     bint preallocate
-    int64_t flush_messages      # flush.messages: so many unflushed records need a flush
+    int64_t flush_messages      # flush.messages: a flush is due at this number of unflushed records
 
 cdef struct LogSlice:
     Segment* segment            # retained: the receiver calls segment_release
@@ -54,7 +54,7 @@ cdef struct Verification:
     Verification* next
     int64_t producer_id
     int64_t number
-    bint overtaken              # a marker has come meanwhile
+    bint overtaken              # a marker was appended after the verification had begun
     bint answered               # the coordinator has confirmed it; the transaction's end removes it
     int16_t epoch               # the producer's epoch, when `answered`
     bint from_zero              # a producer that is not known here must begin with sequence 0
@@ -92,29 +92,23 @@ cdef struct Log:                # private to cext/log: other packages use the fu
     int64_t flushes
     int64_t failed_writes
 
-# Whether at least flush.messages records wait for a flush.
+# Returns whether at least flush.messages records wait for a flush.
 cdef bint log_flush_is_due(Log* log) noexcept nogil
 # Appends a batch as leader: assigns offsets, writes base offset and leader epoch into `batch` in
-# place,
-# checks and updates producer state, rolls when due, writes, indexes, and publishes the new end
-# offset.
+# place, checks and updates producer state, rolls when due, writes, indexes, and publishes the new
+# end offset.
 # The caller has validated the batch.
 cdef int log_append(Log* log, uint8_t* batch, int64_t size_bytes, const BatchHeader* h,
                     int32_t leader_epoch, Appended* out) noexcept nogil
 # Finds the bytes that a fetch at `offset` may read below `limit_offset`. Size 0 with error 0: there
-# are
-# none yet. With whole_first the slice contains the first batch whole, even beyond size_max. The
-# slice
-# may end inside a later batch. It is empty when offset == limit_offset; an offset above the log's
-# end
-# or below its start is OFFSET_OUT_OF_RANGE.
+# are none yet. With whole_first the slice contains the first batch whole, even beyond size_max. The
+# slice may end inside a later batch. It is empty when offset == limit_offset; an offset above the
+# log's end or below its start is OFFSET_OUT_OF_RANGE.
 cdef int log_read(Log* log, int64_t offset, int64_t size_max, int64_t limit_offset,
                   bint whole_first, LogSlice* out) noexcept nogil
 # Flushes everything appended before the call to disk (fdatasync of dirty segments, and of the
-# directory
-# when it has new files). Returns 0 or KAFKA_STORAGE_ERROR: after a failed flush the log is offline
-# until
-# it is opened again.
+# directory when it has new files). Returns 0 or KAFKA_STORAGE_ERROR: after a failed flush the log
+# is offline until it is opened again.
 cdef int log_flush(Log* log) noexcept nogil
 cdef int64_t log_start_offset(Log* log) noexcept nogil
 cdef int64_t log_end_offset(Log* log) noexcept nogil
@@ -134,9 +128,8 @@ cdef bint log_cut_again(Log* log) noexcept nogil
 # Returns the first offset of the earliest transaction without a marker, -1 when there is none.
 cdef int64_t log_first_open_offset(Log* log) noexcept nogil
 # Appends a batch as log_append does. A client's transactional batch must belong to a transaction
-# that
-# is open here, or to a verification (its number, log_transactions.pxd; 0: none) that no marker has
-# overtaken; otherwise the result is INVALID_TXN_STATE. Other batches have, instead of a number:
+# that is open here, or to a verification (its number, log_transactions.pxd; 0: none) that no marker
+# has overtaken; otherwise the result is INVALID_TXN_STATE. Other batches have, instead of a number:
 cdef enum:
     TRUSTED = -1                # the batch is not from a client
     BUMPING_MARKER = -2         # a marker whose epoch is above that of its transaction
@@ -144,13 +137,10 @@ cdef int log_append_verified(Log* log, uint8_t* batch, int64_t size_bytes, const
                              int32_t leader_epoch, int64_t verification, Appended* out) noexcept nogil
 
 # Finds the first record below limit_offset with a timestamp at or after timestamp_ms; *offset is -1
-# when
-# there is none. The result is exact for uncompressed batches. LOG_TIME_COMPRESSED: the record is
-# inside
-# the compressed batch that begins at *offset (message formats 0 and 1: whose wrapper has *offset);
-# *found_ms is that batch's largest timestamp, and the caller must search inside the batch.
-# Otherwise
-# the result is a Kafka error code.
+# when there is none. The result is exact for uncompressed batches. LOG_TIME_COMPRESSED: the record
+# is inside the compressed batch that begins at *offset (message formats 0 and 1: whose wrapper has
+# *offset), *found_ms is that batch's largest timestamp, and the caller must search inside the batch.
+# Any other result is 0 or a Kafka error code.
 cdef enum:
     LOG_TIME_COMPRESSED = -1
 cdef int log_offset_for_time(Log* log, int64_t timestamp_ms, int64_t limit_offset, int64_t* offset, int64_t* found_ms, int32_t* epoch) noexcept nogil
@@ -168,7 +158,7 @@ cdef bint log_expects_transaction(const Log* log, int64_t producer_id, int16_t e
 cdef LogMarks log_marks(Log* log) noexcept nogil
 cdef Segment* log_new_active(Log* log, int64_t base_offset, int* status) noexcept nogil
 cdef int log_roll(Log* log) noexcept nogil
-# Whether a batch needs a new segment when the active one ends at `position`.
+# Returns whether a batch needs a new segment when the active one ends at `position`.
 cdef bint log_roll_is_due(Log* log, const Segment* active, int64_t position, int64_t size_bytes, int64_t max_timestamp, int64_t last_offset) noexcept nogil
 cdef Segment* log_ready_to_append(Log* log, int64_t size_bytes, int64_t max_timestamp, int64_t last_offset) noexcept nogil
 cdef int log_write(Log* log, Segment* active, const uint8_t* batch, int64_t size_bytes) noexcept nogil

@@ -27,5 +27,5 @@ cdef bint open_txns_settle(OpenTxns* o, int64_t high_watermark) noexcept nogil
 cdef int64_t open_txns_first_open(const OpenTxns* o) noexcept nogil
 # The same for transactions without a marker, or with one that the high watermark has not passed.
 cdef int64_t open_txns_first_unstable(const OpenTxns* o) noexcept nogil
-# Whether a marker waits for the high watermark.
+# Returns whether a marker waits for the high watermark.
 cdef bint open_txns_unsettled(const OpenTxns* o) noexcept nogil

@@ -61,17 +61,15 @@ cdef int64_t producers_expire(Producers* p, int64_t now_ms, int64_t expiration_m
 # Returns the batch with the same sequences that is already in the log, or NULL.
 cdef const ProducerBatch* producer_duplicate(const Producer* entry, const BatchHeader* h) noexcept nogil
 # Returns 0, or the error code with which a client's batch is refused. `entry` may be NULL: a
-# producer
-# that is not known here.
+# producer that is not known here.
 cdef int producer_check(const Producer* entry, const BatchHeader* h) noexcept nogil
 cdef int producer_check_marker(const Producer* entry, const BatchHeader* h, const Marker* marker, bint bumps) noexcept nogil
 # Updates the state for a batch of data. Returns False without memory; nothing has changed then.
 cdef bint producer_note(Producers* p, Producer* entry, const BatchHeader* h, int64_t first_offset, int64_t last_offset) noexcept nogil
-# Whether a batch continues a transaction of its producer and epoch that is open here.
+# Returns whether a batch continues a transaction of its producer and epoch that is open here.
 cdef bint producer_in_transaction(const Producer* entry, const BatchHeader* h) noexcept nogil
 # Returns 1 and fills *aborted when the marker aborts a transaction with data, otherwise 0. It
-# changes no
-# producer state.
+# changes no producer state.
 cdef int producer_aborts(const Producers* p, const Producer* entry, const Marker* marker, int64_t offset, AbortedTxn* aborted) noexcept nogil
 cdef void producer_note_marker(Producers* p, Producer* entry, const BatchHeader* h, const Marker* marker, int64_t offset) noexcept nogil
 cdef int batch_marker(const uint8_t* batch, int64_t size_bytes, Marker* marker) noexcept nogil
@@ -79,6 +77,5 @@ cdef int32_t sequence_after(int32_t sequence, int32_t increment) noexcept nogil
 
 cdef void snapshot_write(const Producers* p, Buffer* out) noexcept nogil
 # Replaces the state by that of a snapshot, without expired entries. Returns 0; -1 for wrong bytes
-# or
-# without memory, `p` has not changed then.
+# or without memory: `p` has not changed then.
 cdef int snapshot_read(Producers* p, const uint8_t* bytes, int64_t size_bytes, int64_t now_ms, int64_t expiration_ms) noexcept nogil

@@ -31,8 +31,8 @@ cdef void reader_free(BatchReader* r) noexcept nogil
 # SEGMENT_CORRUPT; -errno.
 cdef int reader_next(BatchReader* r, int64_t position, BatchAt* at, const uint8_t** bytes) noexcept nogil
 
-# Whether the header and the CRC of a whole batch or message are right. Copies a batch's header to
-# `h`.
+# Returns whether the header and the CRC of a whole batch or message are right. Copies a batch's
+# header to `h`.
 cdef bint batch_is_sound(const uint8_t* bytes, const BatchAt* at, BatchHeader* h) noexcept nogil
 
 # Checks every batch of an active segment, whose indexes are open and empty, and rebuilds indexes,
@@ -62,8 +62,7 @@ cdef int segment_replay(
 # state after it. Returns 0, -errno or SEGMENT_CORRUPT.
 cdef int segment_reindex_aborts(Segment* segment, System* system, Producers* producers) noexcept nogil
 # Finds the first record with a timestamp at or after `timestamp` in the bytes [0, end). Returns 1,
-# 0
-# when there is none, 2 when it is inside a compressed batch, SEGMENT_CORRUPT or -errno.
+# 0 when there is none, 2 when it is inside a compressed batch, SEGMENT_CORRUPT or -errno.
 cdef int segment_find_time(
     Segment* segment, System* system, int64_t timestamp, int64_t end,
     int64_t* offset, int64_t* found_ms) noexcept nogil

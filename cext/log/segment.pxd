@@ -101,8 +101,7 @@ cdef void segment_retain(Segment* segment) noexcept nogil
 cdef void segment_release(Segment* segment) noexcept nogil
 cdef void segment_release_retired(void* segment) noexcept nogil      # an epoch_free
 # Returns the descriptor of the .log, which it opens when needed; it is valid while the caller holds
-# its
-# reference.
+# its reference.
 cdef int segment_fd(Segment* segment, System* system) noexcept nogil
 # Opens a new descriptor of a sealed segment's .log; the caller closes it.
 cdef int segment_open_log(Segment* segment, System* system) noexcept nogil
@@ -110,7 +109,7 @@ cdef int segment_open_log(Segment* segment, System* system) noexcept nogil
 # Opens a segment on disk that the log no longer appends to: reads its size and maps its indexes for
 # reading. The pool may close its files later.
 cdef int segment_open_sealed(Segment* segment, System* system) noexcept nogil
-# Whether both indexes of a sealed segment end with their last sound entry.
+# Returns whether both indexes of a sealed segment end with their last sound entry.
 cdef bint segment_indexes_fit(const Segment* segment) noexcept nogil
 # Opens one of a segment's files for reading, also when it was renamed for deletion. `suffix` and
 # `deleted`: the two endings of the name.
@@ -126,37 +125,31 @@ cdef int segment_open_indexes(Segment* segment, System* system, int64_t index_by
 # Returns how many entries both indexes still take; no limit when they are not open.
 cdef int64_t segment_entries_left(const Segment* segment) noexcept nogil
 # Reserves disk space for one more entry in each index, so that storing the entry cannot fail (a
-# store
-# into a map over a hole ends the process when the disk is full). Call it before the batch is
+# store into a map over a hole ends the process when the disk is full). Call it before the batch is
 # written.
 cdef int segment_reserve_entries(Segment* segment, System* system) noexcept nogil
 # Updates timestamps for a batch that was written at `position`, and adds index entries when due.
 cdef void segment_note_batch(Segment* segment, int64_t position, int64_t size_bytes, int64_t last_offset, int64_t max_timestamp, int64_t index_interval_bytes) noexcept nogil
 # Adds the last time entry and cuts the indexes to their entries. Afterwards the segment is sealed,
-# also
-# when the result is an error.
+# also when the result is an error.
 cdef int segment_seal(Segment* segment, System* system) noexcept nogil
 # Cuts the .log to size_bytes and removes index entries that name later bytes or offsets at or above
 # end_offset.
 cdef int segment_cut(Segment* segment, System* system, int64_t size_bytes, int64_t end_offset) noexcept nogil
 
 # Reads the last entry of the offset index, the time index or both (NULL: not that one); each must
-# have
-# one.
+# have one.
 cdef void segment_last_entries(const Segment* segment, OffsetEntry* place, TimeEntry* moment) noexcept nogil
 # Finds the first batch below position `end` whose last offset is at or above `offset`: 1; 0 when
-# there
-# is none.
+# there is none.
 cdef int segment_find(Segment* segment, System* system, int64_t offset, int64_t end, BatchAt* found) noexcept nogil
 # Returns, from the offset index, an offset at or above the last offsets of all batches that begin
-# before
-# `position`; `otherwise` when no entry helps.
+# before `position`; `otherwise` when no entry helps.
 cdef int64_t segment_offset_above(Segment* segment, System* system, int64_t position, int64_t otherwise) noexcept nogil
 # Reads the header of the batch at `position`: 1; 0 at `end`.
 cdef int segment_batch_at(Segment* segment, System* system, int64_t position, int64_t end, BatchAt* found) noexcept nogil
 # Returns the position where a search for `timestamp` may begin: all batches before it are earlier.
 cdef int64_t segment_time_floor(Segment* segment, System* system, int64_t timestamp, int64_t end) noexcept nogil
 # Finds the segment's largest timestamp and the last offset of its batch, from the time index and
-# the
-# batches behind its last entry.
+# the batches behind its last entry.
 cdef int segment_load_times(Segment* segment, System* system, int64_t end) noexcept nogil

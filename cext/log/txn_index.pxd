@@ -15,7 +15,8 @@ cdef struct AbortedTxns:        # the transactions that a reader must skip
     int64_t capacity
 
 cdef void aborted_txns_free(AbortedTxns* list) noexcept nogil
-cdef bint aborted_txns_add(AbortedTxns* list, const AbortedTxn* aborted) noexcept nogil     # False: no memory
+# Adds a transaction at the end of the list. Returns False without memory.
+cdef bint aborted_txns_add(AbortedTxns* list, const AbortedTxn* aborted) noexcept nogil
 
 # Writers hold the log's lock. Functions return 0 or -errno.
 cdef int txn_index_append(Segment* segment, System* system, const AbortedTxn* aborted) noexcept nogil
@@ -30,7 +31,6 @@ cdef int txn_index_replace(Segment* segment, System* system, const AbortedTxns* 
 cdef int txn_index_agrees(Segment* segment, System* system) noexcept nogil
 
 # Adds the aborted transactions that reach into [from_offset, to_offset) to `found`. Returns 1 when
-# later
-# segments cannot have more, 0 when the caller must go on with the next segment, -errno,
+# later segments cannot have more, 0 when the caller must go on with the next segment, -errno,
 # SEGMENT_CORRUPT.
 cdef int txn_index_collect(Segment* segment, System* system, int64_t from_offset, int64_t to_offset, AbortedTxns* found) noexcept nogil

@@ -1,7 +1,7 @@
 """POSIX conditions with deadlines on the monotonic clock, for threads without the GIL.
 
-These waits follow the machine's own clock, not a broker's system table: a moved clock must not
-let a thread sleep for ever.
+These waits use the machine's own clock, not the broker's system-call table, so that a clock that a
+test has moved never makes a thread sleep for ever.
 """
 from libc.stdint cimport int64_t
 

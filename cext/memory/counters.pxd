@@ -22,10 +22,10 @@ cdef enum:                          # what a topic counts; see COUNT_NAMES
     COUNT_REJECTED_SEQUENCE = 10    # producer ids, epochs, sequences
     COUNT_REJECTED_OTHER = 11
     COUNT_PRODUCES = 12             # partitions of requests that reached the log or its checks
-    COUNT_PRODUCES_FAILED = 13      # of them, for reasons that are none of Kafka's expected ones
+    COUNT_PRODUCES_FAILED = 13      # of them, those with an error that Kafka counts as a failure
     COUNT_BYTES_REJECTED = 14       # of batches that are too large
     COUNT_FETCHES = 15              # partitions of requests
-    COUNT_FETCHES_FAILED = 16       # unexpectedly
+    COUNT_FETCHES_FAILED = 16       # of them, likewise
     COUNT_BYTES_OUT = 17
     COUNTS = 18
 
@@ -35,13 +35,13 @@ cdef enum:
 cdef struct TopicCounters:
     void* stripes[STRIPES]          # int64_t[COUNTS] each, NULL until counted in
 
-# NULL when memory ran out: then nothing is counted.
+# Makes a stripe and returns its counters; NULL when memory ran out: then nothing is counted.
 cdef int64_t* stripe_make(TopicCounters* c, int32_t stripe) noexcept nogil
 cdef void counters_free(TopicCounters* c) noexcept nogil
 # Adds what was counted since `seen` to `totals`, and brings `seen` up to date.
 cdef void counters_fold(const TopicCounters* c, int64_t* seen, int64_t* totals) noexcept nogil
 
-# By the names of COUNT_NAMES.
+# Returns the sums over all stripes by the names of COUNT_NAMES.
 cdef dict counters_dict(const TopicCounters* c)
 
 cdef inline int64_t* counters_of(TopicCounters* c, int32_t thread_index) noexcept nogil:
@@ -53,7 +53,8 @@ cdef inline void count(TopicCounters* c, int32_t thread_index, int what, int64_t
     if counts != NULL:
         atomic_add_i64(&counts[what], n)
 
-# Whether an error is one that clients meet in normal life, which Kafka does not count as failed.
+# Returns whether clients meet the error in normal operation, so that Kafka does not count it as
+# failed.
 cdef inline bint produce_error_is_expected(int error) noexcept nogil:
     return error in (2, 3, 6, 10, 18, 56)       # corrupt, unknown, not leader, too large, storage
 

@@ -14,29 +14,34 @@ cdef enum:
 ctypedef void (*epoch_free)(void* pointer) noexcept nogil
 
 cdef struct EpochSlot:
-    int64_t entered             # the epoch its thread came in at; 0: the slot is free
+    int64_t entered             # the epoch in which its thread entered; 0: the slot is free
     uint8_t apart[56]           # one cache line a slot: threads do not share
 
 cdef struct Retired:
     Retired* next
     void* pointer
     epoch_free free_it
-    int64_t epoch               # threads that came in at a later one cannot have seen it
+    int64_t epoch               # threads that entered in a later epoch cannot have seen it
 
 cdef struct EpochDomain:
     EpochSlot slots[EPOCH_SLOTS]
     int64_t now                 # counts up at every retire(), from 1
     int64_t waiting             # retired and not freed yet
-    pthread_mutex_t lock        # of the list of what is retired
+    pthread_mutex_t lock        # guards the list of retired pointers
     Retired* oldest
     Retired* newest
 
+# Makes a domain; NULL: no memory.
 cdef EpochDomain* epoch_domain_new() noexcept nogil
-cdef void epoch_domain_free(EpochDomain* domain) noexcept nogil      # frees everything retired; no thread may be inside
-cdef int epoch_enter(EpochDomain* domain) noexcept nogil             # -> slot
+# Frees the domain and all retired pointers; no thread may be inside an epoch.
+cdef void epoch_domain_free(EpochDomain* domain) noexcept nogil
+# Enters an epoch and returns the slot for epoch_leave.
+cdef int epoch_enter(EpochDomain* domain) noexcept nogil
 cdef void epoch_leave(EpochDomain* domain, int slot) noexcept nogil
+# Calls free_it(pointer) when no thread can see the pointer any more; the caller has unlinked it.
 cdef void epoch_retire(EpochDomain* domain, void* pointer, epoch_free free_it) noexcept nogil
-# Frees what can be freed by now; retire() does it too. Call it now and then from a quiet thread.
+# Frees the pointers that no thread can see any more; retire() does the same. Call it from time to
+# time from a thread with little work.
 cdef void epoch_collect(EpochDomain* domain) noexcept nogil
 # Returns when every thread that was inside has left. Never call it inside an epoch.
 cdef void epoch_wait(EpochDomain* domain) noexcept nogil

@@ -33,5 +33,5 @@ cdef inline void histogram_add(Histogram* h, int64_t time_ns) noexcept nogil:
     if time_ns > 0:
         h.sum_ns += time_ns
 
-# (sum_ns, {bucket: count}) over several histograms; NULLs among them are left out.
+# Returns (sum_ns, {bucket: count}) over several histograms; it leaves out NULLs among them.
 cdef tuple histogram_sum(const Histogram** all_of_them, int count)

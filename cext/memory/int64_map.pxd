@@ -1,4 +1,5 @@
-"""A small map from int64 to int64 without the GIL, for state per producer id. Owner frees."""
+"""A map from int64 to int64 without the GIL, for example for state per producer id. The owner frees
+it."""
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 
@@ -59,7 +60,7 @@ cdef inline bint _grow(Int64Map* m) noexcept nogil:
     return True
 
 cdef inline bint int64_map_put(Int64Map* m, int64_t key, int64_t value) noexcept nogil:
-    """False without memory."""
+    """Sets a key's value. Returns False without memory."""
     cdef int64_t at
     if m.count * 2 >= m.capacity and not _grow(m):
         return False

@@ -1,8 +1,8 @@
 """Bounded queues of jobs that network threads hand to Python threads.
 
-Each queued struct begins with a Job. Its owner may be gone while a Python thread works on it; the
-thread that finishes it checks this under the lock. The caller holds the lock for every function but
-jobs_init and jobs_free.
+Each queued struct begins with a Job. Its owner may end while a Python thread works on the job; the
+thread that finishes the job checks this under the lock. The caller holds the lock for every
+function except jobs_init and jobs_free.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
@@ -54,7 +54,7 @@ cdef inline void jobs_free(Jobs* jobs) noexcept nogil:
     pthread_mutex_destroy(&jobs.lock)
 
 cdef inline bint jobs_put(Jobs* jobs, Job* job) noexcept nogil:
-    """False: the queue is full or closed."""
+    """Queues a job. Returns False when the queue is full or closed."""
     if jobs.closed or jobs.depth >= jobs.depth_max:
         jobs.refused_count += 1
         return False

@@ -22,6 +22,6 @@ cdef inline int64_t secret_hash(const Secret* secret, const uint8_t* p, int64_t 
 
 cdef inline int64_t secret_hash_within(const Secret* secret, int64_t outer, const uint8_t* p,
 int64_t n) noexcept nogil:
-    """The hash of a member id within the group with the hash `outer`: one id may be in many
-    groups."""
+    """Returns the hash of a member id within the group with the hash `outer`, because many groups
+    may have a member with the same id."""
     return <int64_t>(<uint64_t>outer * 31 + <uint64_t>secret_hash(secret, p, n))

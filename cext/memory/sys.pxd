@@ -1,4 +1,4 @@
-"""The system-call table: the one way cext reaches files, sockets' sendfile and clocks.
+"""The system-call table: cext reaches files, sendfile and clocks only through it.
 
 One table per broker. The real calls are the default; a fault rule, a moved clock or a simulated
 disk replaces single entries. Every call returns -errno on failure. Implementation: sys.pyx.
@@ -27,14 +27,15 @@ cdef struct System:
     int64_t (*monotonic_ns)(System*) noexcept nogil
     void* rules                 # owned by cext.memory.sys: fault rules and clock offsets
 
-# The whole of the bytes or an error: calls again after a short write, in pieces of at most
-# WRITE_PIECE_BYTES (larger ones cost several times as much: fresh pages). 0 or -errno; after an
-# error some of the bytes may be in the file.
+# Writes all bytes: it calls pwritev again after a short write, with at most WRITE_PIECE_BYTES each
+# (larger pieces cost several times as much, because the kernel needs fresh pages). Returns 0 or
+# -errno; after an error some of the bytes may be in the file.
 cdef enum:
     WRITE_PIECE_BYTES = 65536
 
 cdef int write_whole(System*, int fd, const void* bytes, int64_t size_bytes, int64_t position) noexcept nogil
-# Up to size_bytes, fewer only at the end of the file; -errno on failure.
+# Reads up to size_bytes and returns their number, which is smaller only at the end of the file;
+# -errno on failure.
 cdef int64_t read_whole(System*, int fd, void* into, int64_t size_bytes, int64_t position) noexcept nogil
 
 cdef class SystemCalls:

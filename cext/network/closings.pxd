@@ -1,9 +1,9 @@
 """A queue of the marked connections that have closed, for Python.
 
-A PendingRequest marks its connection; the mark is a Farewell, allocated then, so that the close
-cannot fail. A connection has one Farewell at most, and none without a mark: the queue holds at most
-the marked connections that have closed and that Python has not taken. Network threads put, Python
-takes (Reactor.next_closed).
+A PendingRequest marks its connection. The mark is a Farewell, which is allocated at that time, so
+that the close cannot fail. A connection has at most one Farewell, so the queue contains at most the
+marked connections that have closed and that Python has not taken yet. Network threads add to the
+queue; Python takes from it (Reactor.next_closed).
 """
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
@@ -60,7 +60,8 @@ cdef inline void closings_put(Closings* closings, Farewell* farewell) noexcept n
     pthread_mutex_unlock(&closings.lock)
 
 cdef inline uint64_t closings_take(Closings* closings, int64_t timeout_ms) noexcept nogil:
-    """Waits and returns a connection's id; 0 at the timeout (-1: none) or when the broker stops."""
+    """Waits for a closed connection and returns its id; 0 after timeout_ms (-1: no timeout) or when
+    the broker stops."""
     cdef uint64_t connection_id = 0
     cdef Farewell* farewell
     cdef int64_t until_ns = monotonic_now_ns() + timeout_ms * 1000000

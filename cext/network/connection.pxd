@@ -13,18 +13,19 @@ cdef void conn_event(NetThread* t, Connection* c, uint32_t events) noexcept nogi
 # Handles the deadline of the connection's timer.
 cdef void conn_timer(NetThread* t, Connection* c) noexcept nogil
 cdef void conn_resume(NetThread* t, Connection* c, bint expired) noexcept nogil
-# Python's answer, whose bytes are taken over, or MAIL_SILENT when it has none.
+# Handles Python's answer, whose bytes it takes over, or MAIL_SILENT when there is none.
 cdef void conn_replied(NetThread* t, Connection* c, Mail* mail) noexcept nogil
-# A gated request goes to its handler after all. Takes over the frame. `muffled`: it is carried out, and
-# the connection closes in place of the answer.
+# Passes a gated request to its native handler. Takes over the frame. `muffled`: the handler carries
+# the request out, and the connection closes in place of the answer.
 cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled) noexcept nogil
-# A login went on: its new state and session, or its principal. Takes over the bytes.
+# Sets the state and session of a login after its next step, or its principal. Takes over the bytes.
 cdef void conn_login(NetThread* t, Connection* c, Mail* mail) noexcept nogil
-# The quotas of the request's client, whose binding is taken over. NULL: the connection has closed.
+# Sets the quotas of the request's client; takes over their binding. c NULL: the connection has
+# closed.
 cdef void conn_quotas(NetThread* t, Connection* c, Mail* mail) noexcept nogil
-# Carries one handshake of the thread on.
+# Continues one of the thread's handshakes.
 cdef void conn_handshake(NetThread* t) noexcept nogil
-# Reads what the transports of such connections have buffered.
+# Reads the bytes that transports of the thread's connections have buffered (CHAIN_BUFFERED).
 cdef void conn_buffered(NetThread* t) noexcept nogil
 # Reads again, because the budget has free memory for request bytes.
 cdef void conn_unpause(NetThread* t, Connection* c) noexcept nogil

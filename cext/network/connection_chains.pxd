@@ -1,10 +1,10 @@
-"""Chains of connections that a network thread visits on its own, without an event of epoll."""
+"""Chains of connections that a network thread serves without an event of epoll."""
 from barnabas.cext.network.network_state cimport (
     CHAIN_COUNT, Connection, NetThread,
 )
 
 cdef inline void chain_append(NetThread* t, int which, Connection* c) noexcept nogil:
-    """Puts the connection at the end of the chain, unless it is in it."""
+    """Adds the connection at the end of the chain, unless the chain has it already."""
     if c.chained[which]:
         return
     c.chained[which] = True
@@ -17,7 +17,7 @@ cdef inline void chain_append(NetThread* t, int which, Connection* c) noexcept n
     t.chain_last[which] = c
 
 cdef inline void chain_remove(NetThread* t, int which, Connection* c) noexcept nogil:
-    """Takes the connection out of the chain, if it is in it."""
+    """Removes the connection from the chain, if the chain has it."""
     cdef Connection* before = c.chain_before[which]
     cdef Connection* following = c.chain_next[which]
     if not c.chained[which]:

@@ -9,7 +9,8 @@ cdef inline void read_clock(NetThread* t) noexcept nogil:
     t.metrics.clock_ns = t.network.system.monotonic_ns(t.network.system)
 
 cdef inline void work_begins(NetThread* t) noexcept nogil:
-    """Before bytes are received or sent: the next idle time must not begin with an old reading."""
+    """Call it before receiving or sending bytes, so that the next idle time does not begin with an
+    old reading of the clock."""
     t.metrics.clock_is_fresh = False
 
 cdef inline void request_begins(NetThread* t, Connection* c) noexcept nogil:
@@ -44,7 +45,8 @@ cdef inline void answers_sent(NetThread* t, Connection* c) noexcept nogil:
         c.unsent.metrics = NULL
 
 cdef inline void answers_left(NetThread* t, Connection* c) noexcept nogil:
-    """After an attempt to send: what is not out by now is timed with the connection."""
+    """Call it after an attempt to send: the time of an answer that is not sent yet is measured with
+    the connection."""
     metrics_unsent(&t.metrics, &c.unsent)
 
 cdef inline void answers_dropped(NetThread* t) noexcept nogil:

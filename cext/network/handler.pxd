@@ -16,14 +16,14 @@ from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.quotas cimport QuotaBinding
 
 cdef enum:
-    HANDLER_CLOSE = -1     # malformed: close the connection, say nothing
+    HANDLER_CLOSE = -1     # malformed: close the connection without an answer
     HANDLER_DONE = 0       # the response is complete
     HANDLER_SILENT = 1     # done, and there is no response (acks=0)
     HANDLER_PARKED = 2     # `parked` is filled; resume() is called after wake() or at the deadline
-    HANDLER_PYTHON = 3     # not for this handler: Python answers it
+    HANDLER_PYTHON = 3     # this handler does not answer it: Python does
 
 cdef struct Request:
-    uint8_t* data               # the frame after its size prefix; stays put while parked; may be written to
+    uint8_t* data               # the frame after its size prefix; does not move while parked; writable
     int64_t size_bytes
     int16_t api_key
     int16_t api_version
@@ -43,15 +43,15 @@ cdef struct Request:
     int64_t rules_epoch         # of the rules by which the request was checked last
     int64_t received_ns         # monotonic, when the frame was complete
     int64_t* errors             # answers by error code, for request_error(); NULL: not counted here
-    bint from_follower          # a handler found that another broker asks
+    bint from_follower          # a handler found that another broker sent it
     bint gated                  # Python sees it before its handler (Reactor.set_gate)
     bint unmetered              # Python finds the quotas of its client first,
-    bint native                 # and then gives it back to its native handler
+    bint native                 # and then returns it to its native handler
     QuotaBinding* quota         # of its client, while its connection lives; NULL: no quotas exist
     int8_t asked_count          # how often Python has decided on rights for it
 
 cdef struct ResponseSlice:
-    int64_t after_byte          # goes out after this many bytes of `bytes`
+    int64_t after_byte          # it is sent after this number of bytes of `bytes`
     LogSlice slice              # owned: released when sent or dropped
 
 cdef struct Response:
@@ -64,7 +64,7 @@ cdef struct Response:
 cdef struct Parked:
     int64_t deadline_ns         # monotonic
     void* state                 # the handler's own
-    bint unfinished             # the request is to be carried out though its peer sends no more
+    bint unfinished             # the request must be carried out even if its peer has closed its side
 
 cdef inline int handler_parks(
     Parked* parked, void* state, int64_t deadline_ns, bint unfinished=False
@@ -76,10 +76,10 @@ cdef inline int handler_parks(
 
 ctypedef int (*HandleRequest)(
     void* context, Request* request, Response* out, Parked* parked) noexcept nogil
-# As HandleRequest; PARKED: it waits again. `expired`: the deadline has passed, answer now.
+# As HandleRequest; HANDLER_PARKED: it waits again. `expired`: the deadline has passed, answer now.
 ctypedef int (*ResumeRequest)(
     void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil
-# The connection closed while the request waited: drop the state.
+# The connection has closed while the request waited: free the state.
 ctypedef void (*AbandonRequest)(void* context, Parked* parked) noexcept nogil
 
 cdef struct Handler:
@@ -100,7 +100,7 @@ cdef class NativeHandler:
 
 cdef class PermissionTable:
     """Python's carrier of the permissions from the module that makes them to the reactor."""
-    cdef void* permissions      # a Permissions (permissions.pxd); NULL until that sets it
+    cdef void* permissions      # a Permissions (permissions.pxd); NULL until that module sets it
 
 # The functions of a handler whose requests never wait.
 cdef int handler_resumes_nothing(
@@ -108,8 +108,8 @@ cdef int handler_resumes_nothing(
 cdef void handler_abandons_nothing(void* context, Parked* parked) noexcept nogil
 
 cdef enum:
-    ERROR_CODES_MAX = 160       # beyond Kafka's highest
-    KEPT_BUFFER_BYTES = 65536   # an emptied response gives its memory back beyond this
+    ERROR_CODES_MAX = 160       # above Kafka's highest code
+    KEPT_BUFFER_BYTES = 65536   # an emptied response frees its memory above this size
 
 cdef inline void request_error(const Request* request, int error) noexcept nogil:
     """Counts one answer (for example of a partition) with this error code; 0 counts too."""
@@ -124,14 +124,16 @@ cdef inline void response_init(Response* r) noexcept nogil:
     r.slice_bytes = 0
 
 cdef inline void response_begin(Response* r, int32_t correlation_id, bint flexible) noexcept nogil:
-    """Writes the size prefix (set by response_end), correlation id and, if flexible, no tags."""
+    """Writes the size prefix (response_end sets it), the correlation id and, if flexible, an empty
+    section of tagged fields."""
     buffer_i32(&r.bytes, 0)
     buffer_i32(&r.bytes, correlation_id)
     if flexible:
         buffer_i8(&r.bytes, 0)
 
 cdef inline bint response_add_slice(Response* r, LogSlice* slice) noexcept nogil:
-    """Takes over the slice's reference. False when memory ran out (the slice is released then)."""
+    """Adds a slice and takes over its reference. Returns False when memory ran out (the slice is
+    released then)."""
     cdef ResponseSlice* grown
     cdef int32_t capacity
     if r.slice_count == r.slice_capacity:
@@ -175,7 +177,8 @@ cdef inline void response_reset(Response* r) noexcept nogil:
         r.bytes.capacity = capacity
 
 cdef inline bint response_append(Response* to, Response* more) noexcept nogil:
-    """Moves `more` behind `to`; `more` is empty afterwards. False when memory ran out."""
+    """Moves the content of `more` to the end of `to`; `more` is empty afterwards. Returns False
+    when memory ran out."""
     cdef Response swap
     cdef int64_t shift = to.bytes.size
     cdef int32_t i

@@ -1,6 +1,7 @@
 """The state that network threads share with each other, with the acceptor and with Python.
 
-A Network belongs to one reactor. Lock order: none of its locks is held while another is taken.
+A Network belongs to one reactor. Lock order: no thread takes one of its locks while it holds
+another.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -59,7 +60,7 @@ cdef enum:                      # why a connection was refused or closed
     WHY_NATIVE                  # a native handler found the request malformed
     WHY_NO_LOGIN                # a request that is not answered before a login
     WHY_LOGIN_EXPIRED           # the login has ended, and the client did not log in again
-    WHY_HANDLER                 # Python closed it, or let the request fall
+    WHY_HANDLER                 # Python closed it, or dropped the request without an answer
     WHY_IDLE
     WHY_RECEIVE_TIMEOUT
     WHY_SEND_TIMEOUT
@@ -68,7 +69,7 @@ cdef enum:                      # why a connection was refused or closed
     WHY_MEMORY
     WHY_MAX_CONNECTIONS_PER_IP
     WHY_ADDRESS_RATE            # too many a second from its address
-    WHY_ACCEPT_FAILED           # out of descriptors: the listeners rest for a moment
+    WHY_ACCEPT_FAILED           # out of descriptors: the listeners accept nothing for a short time
     WHY_STOP
     WHY_COUNT
 
@@ -79,24 +80,24 @@ cdef enum:                      # Network.state
 
 cdef enum:                      # NetThread.state
     THREAD_RUNNING
-    THREAD_RETIRING             # one too many: ends when what it serves is answered
+    THREAD_RETIRING             # no longer needed: ends when its requests are answered
     THREAD_ENDED                # its place is kept: late wakes still find it
 
-cdef enum:                      # what lies in an inbox
+cdef enum:                      # kinds of Mail in an inbox
     MAIL_CONNECTION             # a new connection: fd, listener, peer
     MAIL_WAKE                   # a parked request may go on
     MAIL_REPLY                  # Python's answer: bytes
-    MAIL_SILENT                 # Python is done and says nothing
+    MAIL_SILENT                 # Python is done and sends no answer
     MAIL_CLOSE                  # Python wants the connection closed
     MAIL_LIMITS                 # a limit or the clock has changed: timers may be due earlier
-    MAIL_PROCEED                # a gated request goes to its native handler after all: its frame
+    MAIL_PROCEED                # Python passes a gated request to its native handler: its frame
     MAIL_PROCEED_MUFFLED        # the same, and its answer is dropped
     MAIL_FAREWELL               # Python waits for the close: a Farewell as bytes
-    MAIL_LOGIN                  # the login went on: its state as fd, the session as bytes
+    MAIL_LOGIN                  # a step of a login: its new state as fd, the session as bytes
     MAIL_PRINCIPAL              # the principal that logged in as bytes
     MAIL_QUOTAS                 # the quotas of its client: a QuotaBinding as bytes
 
-cdef enum:                      # Connection.login: what the connection may ask for
+cdef enum:                      # Connection.login: which requests the connection may send
     LOGIN_OPEN                  # everything: it has logged in, or its listener asks for no login
     LOGIN_EXPIRING              # everything until login_ends_ns; SaslHandshake always
     LOGIN_NEEDED                # ApiVersions and SaslHandshake
@@ -123,10 +124,10 @@ cdef struct Connection:
     int32_t fd                  # -1: closed, freed at the end of the turn
     int32_t listener_index
     uint32_t armed              # what epoll watches
-    int8_t work
-    int8_t login
+    int8_t work                 # WORK_...
+    int8_t login                # LOGIN_...
     bint in_fired               # EPOLLIN came while we may not read: disarm it
-    bint half_closed            # the peer will send no more, but what it sent is not read yet
+    bint half_closed            # the peer has closed its side, and bytes of it are not read yet
     bint muffled                # closes where the answer to the request in work would be sent
     bint paused                 # reads nothing: waits for memory, or for the queue to Python
     bint starved                # paused for memory: counted in Network.starved_count
@@ -136,34 +137,34 @@ cdef struct Connection:
     Handler* handler            # the handler of the waiting request
     Request request             # the request in work
     Parked parked
-    int64_t began_ns            # a handler began the request in progress
-    int64_t parked_ns           # it parked; 0: not so far
+    int64_t began_ns            # when a handler began the request in progress
+    int64_t parked_ns           # when it parked; 0: not so far
     int64_t muted_until_ns
-    int64_t sending_ns          # its answer began to go out
-    Answered unsent             # an answer that is partly out
+    int64_t sending_ns          # when the sending of its answer began
+    Answered unsent             # an answer that is partly sent
     uint8_t* block              # owned copy of a small parked request
     int64_t block_bytes
     uint8_t* input              # owned only while a request is partial or parked
     int64_t input_at
     int64_t input_end
     int64_t input_capacity
-    Response out                # what the socket would not take yet
+    Response out                # bytes that the socket has not accepted yet
     int64_t out_sent            # of out.bytes
     int32_t out_slice           # the slice that comes next
     int64_t out_slice_sent
     int64_t active_ns
-    int64_t frame_began_ns      # first byte of a partial frame; 0: none
+    int64_t frame_began_ns      # when the first byte of a partial frame came; 0: none
     int64_t pace_began_ns       # the present second of a partial frame: its start,
     int64_t pace_bytes          # the bytes received in it,
     int64_t pace_slow_count     # and the slow seconds before it
     int64_t progress_ns         # of the output
-    int32_t narrow_stalls       # how often the socket was full for want of the peer's window
-    int64_t timer_ns            # the time its heap entry stands for
+    int32_t narrow_stalls       # how often the socket was full because the peer's window was small
+    int64_t timer_ns            # the deadline of its heap entry
     int64_t heap_index
-    Connection* next_paused     # also the chain of the dead
+    Connection* next_paused     # also links the closed connections (NetThread.dead)
     Farewell* farewell          # NULL: Python does not wait for its close
     int64_t login_ends_ns       # of a login that expires
-    Buffer session              # what Python keeps of a login
+    Buffer session              # state of a login, for Python
     Buffer principal            # User:NAME, whose bytes request.principal shows; empty: anonymous
     const TransportCalls* transport     # NULL: the socket itself
     void* tls                   # the transport's session; NULL before the first bytes
@@ -180,10 +181,10 @@ cdef struct Mail:
     uint64_t connection_id
     Buffer bytes
     int64_t login_ends_ns       # of a login that expires
-    int64_t dequeued_ns         # of a reply: Python took the request,
-    int64_t parked_ns           # its handler left it to another thread (0: it did not),
-    int64_t answered_ns         # and answered it
-    int64_t throttle_ms         # of a reply: the client waits for so long
+    int64_t dequeued_ns         # of a reply: when Python took the request,
+    int64_t parked_ns           # when its handler left it to another thread (0: it did not),
+    int64_t answered_ns         # and when it was answered
+    int64_t throttle_ms         # of a reply: how long the client must wait
     net_peer peer
 
 cdef struct Inbox:
@@ -191,9 +192,9 @@ cdef struct Inbox:
     Mail* mails
     int64_t count
     int64_t capacity
-    bint wake_all               # a wake was lost for want of memory: resume everything parked
+    bint wake_all               # memory ran out and a wake was lost: resume every parked request
 
-cdef struct ThreadCounters:     # one writer, the thread itself
+cdef struct ThreadCounters:     # only the thread itself writes them
     int64_t requests
     int64_t python_requests
     int64_t parked              # at this moment
@@ -214,9 +215,9 @@ cdef struct NetThread:
     int64_t state               # atomic: running, retiring or ended
     int64_t retire_deadline_ns
     int64_t now_ns
-    int64_t connection_count    # atomic: those on their way through the inbox included
+    int64_t connection_count    # atomic: includes connections that are still in the inbox
     Inbox inbox
-    Mail* taken                 # the inbox' other half
+    Mail* taken                 # the mails that the thread has taken out of the inbox
     int64_t taken_capacity
     Connection** by_id          # open addressing, a power of two
     int64_t by_id_capacity
@@ -224,18 +225,18 @@ cdef struct NetThread:
     Connection** heap           # by timer_ns
     int64_t heap_count
     int64_t heap_capacity
-    Connection* paused          # the one that waits longest
+    Connection* paused          # a list; the first has waited longest
     Connection* paused_last
     int64_t waits_for_room      # atomic: 1 while it sleeps until room_came_free wakes it
-    Connection* dead
+    Connection* dead            # closed connections, freed at the end of the turn
     Connection* chain_first[CHAIN_COUNT]
     Connection* chain_last[CHAIN_COUNT]
     uint8_t* scratch
     uint8_t* spare_scratch[SPARE_SCRATCH_MAX]
     int32_t spare_scratch_count
     uint8_t* stage
-    Response response           # what a handler fills
-    Response gathered           # answers of one connection that go out together
+    Response response           # a handler writes its answer here
+    Response gathered           # answers of one connection that are sent together
     Buffer questions            # of the request in work, for Python's authorizer
     bint draining
     ThreadCounters counters
@@ -249,7 +250,7 @@ cdef struct PyRequest:          # a request on its way to Python; its bytes foll
     int64_t principal_bytes     # of its connection, behind the frame,
     int64_t session_bytes       # and behind the principal,
     int64_t questions_bytes     # and behind the session
-    int64_t held_bytes          # all four: what it counts in the budget
+    int64_t held_bytes          # all four: its part of the budget
     int8_t login
 
 cdef struct PyQueue:
@@ -258,20 +259,20 @@ cdef struct PyQueue:
     PyRequest* first
     PyRequest* last
     int64_t count
-    int64_t running             # atomic: taken, and their handlers still busy with them
-    int64_t taken               # since the start
-    int64_t let_go              # takers that are still to be given nothing
-    bint watched                # a thread looks every WATCH_NS whether the running ones get on
-    int64_t waiting
-    int64_t waiting_since_ns    # summed over those that wait
-    int64_t waited_ns           # by those that do not wait any more
+    int64_t running             # atomic: requests that handlers have taken and still work on
+    int64_t taken               # requests taken since the start
+    int64_t let_go              # number of takers that will get NULL (queue_let_go)
+    bint watched                # a thread checks every WATCH_NS whether the running ones make progress
+    int64_t waiting             # threads that wait for a request
+    int64_t waiting_since_ns    # the sum of the times when their waits began
+    int64_t waited_ns           # the total of finished waits
     bint closed
 
 cdef struct NetEvent:
     int8_t why
     int32_t listener_index
     int64_t detail              # the frame's size, the number of connections, an errno
-    int64_t suppressed          # events of this peer that were not written before this one
+    int64_t suppressed          # events of this peer before this one that were not logged
     net_peer peer
 
 cdef struct EventPeer:
@@ -291,7 +292,7 @@ cdef struct AddressCount:
     uint8_t address[16]
     int64_t count
     int64_t large_bytes         # atomic: large buffers of partial and parked requests
-    int64_t small_bytes         # atomic: the others
+    int64_t small_bytes         # atomic: their other buffers
     int64_t overdraft_id        # atomic: the one connection that may exceed the address's share
     AddressCount* next
 
@@ -299,7 +300,7 @@ cdef struct AddressLimit:       # max.connections.per.ip.overrides
     uint8_t address[16]
     int64_t most
 
-cdef struct AddressPace:        # the acceptor's
+cdef struct AddressPace:        # only the acceptor uses it
     uint8_t address[16]
     int64_t paid_ns             # as Network.rate_due_ns, for the connections of the address
     AddressPace* next
@@ -311,24 +312,24 @@ cdef struct DelayedClose:
 cdef enum:                      # Listener.removed
     LISTENER_OPEN
     LISTENER_REMOVED            # the acceptor is to close it
-    LISTENER_CLOSED             # its place is free when its connections are gone
+    LISTENER_CLOSED             # its place is free when all its connections are closed
 
 cdef struct Listener:
-    int fd                      # the acceptor's, once it runs
+    int fd                      # only the acceptor uses it, once it runs
     int64_t removed             # atomic
-    int64_t connections_total   # accepted, ever
-    int64_t connection_count    # atomic: now
+    int64_t connections_total   # accepted since the start
+    int64_t connection_count    # atomic: open now
     int64_t connections_max     # atomic: its own max.connections
     int64_t connection_rate     # atomic: its own max.connection.creation.rate
     int8_t login                # of new connections: LOGIN_OPEN or LOGIN_NEEDED
     int64_t login_bytes_max     # of a frame before its connection has logged in
-    const TransportCalls* transport     # of new connections; NULL: plain
+    const TransportCalls* transport     # of new connections; NULL: no TLS
     void* transport_context
     int64_t rate_due_ns         # the acceptor's, as Network.rate_due_ns
     int64_t closed_since_ns     # the acceptor's: 0 while it accepts
     int64_t blocked_ns          # how long it did not accept
-    # How often, and for how long, the rate of the broker or the listener held it, and the rate of
-    # an address held connections of it. Only the acceptor writes them.
+    # How often, and for how long, a rate delayed connections of this listener: the rate of the
+    # broker or the listener, and the rate of an address. Only the acceptor writes them.
     int64_t throttle_count
     int64_t throttle_ns
     int64_t address_throttle_count
@@ -350,7 +351,7 @@ cdef struct Network:
     int16_t throttle_from[API_KEYS_MAX]     # the first version with a throttle time; -1: none has
     int64_t last_connection_id              # atomic
     int64_t connection_count                # atomic
-    int64_t held_bytes                      # atomic: request bytes partial, parked or in Python
+    int64_t held_bytes                      # atomic: bytes of partial and parked requests, and in Python
     int64_t large_bytes                     # atomic: the part of held_bytes in large buffers
     int64_t starved_count                   # atomic: connections that wait for memory
     int64_t handshake_count                 # atomic: in progress
@@ -362,13 +363,13 @@ cdef struct Network:
     int16_t* flexible_from
     int32_t key_count
     NetThread* threads[THREADS_MAX]         # written once, never moved
-    int32_t thread_count                    # those that take connections; under accept_lock
-    int32_t made_count                      # atomic: those and the ones that have ended
+    int32_t thread_count                    # threads that take connections; under accept_lock
+    int32_t made_count                      # atomic: these and the threads that have ended
     pthread_mutex_t accept_lock             # the acceptor's choice of a thread, and the start of a stop
     int64_t room_waiters                    # atomic: threads with waits_for_room
-    int64_t acceptor_waits                  # atomic: 1 while a listener waits for a connection to go
-    int64_t rate_due_ns                     # the acceptor's: when all accepted are paid for
-    int64_t rest_until_ns                   # the acceptor's: out of descriptors or memory
+    int64_t acceptor_waits                  # atomic: 1 while a listener waits until a connection closes
+    int64_t rate_due_ns                     # the acceptor's: up to when accepted connections use the rate
+    int64_t rest_until_ns                   # the acceptor's: out of descriptors or memory until then
     Listener listeners[LISTENERS_MAX]
     int64_t listener_count                  # atomic
     int acceptor_epoll_fd
@@ -382,7 +383,7 @@ cdef struct Network:
     int64_t address_limit_count
     AddressLimit* address_rates             # under addresses_lock: connections a second
     int64_t address_rate_count
-    int64_t address_rate_default            # of the others
+    int64_t address_rate_default            # of addresses without an own rate
     int64_t has_address_rates               # atomic
     AddressPace* paces[ADDRESS_BUCKETS]     # the acceptor's
     int64_t pace_count
@@ -394,47 +395,53 @@ cdef struct Network:
 
 cdef Network* network_new(System* system) noexcept nogil
 cdef void network_free(Network* network) noexcept nogil
-# One more of the network's threads, which takes no connections yet; its index or -1.
+# Makes the state of one more network thread, which takes no connections yet. Returns its index; -1:
+# no memory or descriptor, or there are THREADS_MAX.
 cdef int network_add_thread(Network* network) noexcept nogil
-# Takes over mail.bytes. False when memory ran out (the bytes are freed then).
+# Posts a mail to the thread and takes over mail.bytes. Returns False when memory ran out (the bytes
+# are freed then).
 cdef bint inbox_post(NetThread* thread, Mail* mail) noexcept nogil
 cdef int64_t inbox_take(NetThread* thread, bint* wake_all) noexcept nogil
 cdef void network_wake(void* network, int32_t thread_index, uint64_t connection_id) noexcept nogil
 
-# The request in work of the connection, copied, with its questions.
+# Queues a copy of the connection's request in work, with its questions, for Python.
 cdef bint queue_push(Network* network, const Connection* connection) noexcept nogil
 cdef PyRequest* queue_pop(Network* network, int64_t timeout_ms) noexcept nogil
 cdef PyRequest* queue_pop_now(Network* network) noexcept nogil
 cdef void queue_close(Network* network) noexcept nogil
-# So many takers are given NULL when there is no request for them: they look whether they are needed.
+# Makes `count` waiting takers return NULL when there is no request for them: each then checks
+# whether it is still needed.
 cdef void queue_let_go(Network* network, int64_t count) noexcept nogil
 
-# Whether the connection's input buffer may grow to `capacity` bytes (NULL: may be made).
+# Returns whether the connection's input buffer may grow to `capacity` bytes, or may be made with
+# that size if the connection has none.
 cdef bint budget_allows(Network* network, Connection* connection, int64_t capacity) noexcept nogil
-# Reserves the overdraft that the growth needs; False when another connection has it.
+# Reserves the overdraft that the growth needs; returns False when another connection has it.
 cdef bint budget_reserve(Network* network, Connection* connection, int64_t capacity) noexcept nogil
-# Takes the bytes by which the input buffer grows. False: it may not grow.
+# Takes from the budget the bytes by which the input buffer grows. Returns False if it may not grow.
 cdef bint budget_grow(Network* network, Connection* connection, int64_t capacity) noexcept nogil
-# One block of `block_bytes` is held whatever the budget says, or is held no more.
+# Take a block of `block_bytes` from the budget even if that exceeds it, and give it back.
 cdef void budget_force(Network* network, int64_t block_bytes) noexcept nogil
 cdef void budget_give(Network* network, int64_t block_bytes) noexcept nogil
-# The connection has an input buffer of c.input_capacity bytes, whatever the budget says; it is freed.
+# The same for the connection's input buffer of input_capacity bytes.
 cdef void budget_force_input(Network* network, Connection* connection) noexcept nogil
 cdef void budget_give_input(Network* network, Connection* connection) noexcept nogil
 cdef void budget_end_overdraft(Network* network, Connection* connection) noexcept nogil
 # Wakes the threads that sleep while their connections wait for memory of the budget.
 cdef void room_came_free(Network* network) noexcept nogil
 cdef bint queue_is_full(Network* network) noexcept nogil
-# A connection is gone: the acceptor may wait for that.
+# Call it when a connection has closed: it wakes the acceptor if that waits for one to close.
 cdef void slot_came_free(Network* network) noexcept nogil
 
 cdef void ring_note(Network* network, int why, int32_t listener_index, const net_peer* peer,
                     int64_t detail, int64_t now_ns) noexcept nogil
 cdef bint ring_take(Network* network, NetEvent* out) noexcept nogil
 
-# False when the address has `most` connections already, or as many as its own limit says.
+# Counts a new connection of the peer's address. Returns False when the address has `most`
+# connections already, or as many as its own limit allows.
 cdef bint address_enter(Network* network, const net_peer* peer, int64_t most) noexcept nogil
 cdef void address_leave(Network* network, const net_peer* peer) noexcept nogil
 cdef uint64_t address_hash(const uint8_t* address) noexcept nogil
-# The entry of a peer that entered; it stays where it is until the peer's last connection leaves.
+# Returns the entry of a peer's address after address_enter; it does not move until the last
+# connection of the address leaves.
 cdef AddressCount* address_find(Network* network, const net_peer* peer) noexcept nogil

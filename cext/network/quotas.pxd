@@ -49,7 +49,7 @@ cdef struct Samples:            # Kafka's SampledStat
 
 cdef struct QuotaSensor:        # of all clients with equal tags; its lock guards all but `refs`
     pthread_mutex_t lock
-    double limit                # a second; infinite: none
+    double limit                # units a second; infinite: no limit
     int64_t wait_ms_max
     Samples used
     Samples waits
@@ -59,8 +59,8 @@ cdef struct QuotaSensor:        # of all clients with equal tags; its lock guard
 cdef struct QuotaBinding:       # of one connection: the sensors of its client
     int64_t generation          # of the quotas by which they were found
     QuotaSensor* sensors[QUOTA_KINDS]   # NULL: no quota of this kind exists
-    int64_t wait_ms             # found by the handler of the request in progress,
-    QuotaSensor* exceeded       # and by which sensor
+    int64_t wait_ms             # the wait that the handler of the request in progress has found,
+    QuotaSensor* exceeded       # and the sensor that it comes from
     int64_t client_id_bytes
     uint8_t client_id[1]        # the first of client_id_bytes
 
@@ -94,7 +94,7 @@ cdef inline void _add(Samples* s, double amount, int64_t now_ms) noexcept nogil:
     sample.last_ms = now_ms
 
 cdef inline void samples_sum(Samples* s, int64_t now_ms, double* total, int64_t* count, int64_t* span_ms) noexcept nogil:
-    """Sums what is not too old. `span_ms`: the time that a rate of it is taken over."""
+    """Sums the samples that are not too old. `span_ms`: the time by which to divide for a rate."""
     cdef int64_t oldest_ms = now_ms
     cdef int64_t windows = s.capacity - 1
     cdef int64_t full
@@ -126,7 +126,7 @@ cdef inline int64_t _wait_ms(QuotaSensor* sensor, int64_t now_ms) noexcept nogil
     return min(sensor.wait_ms_max, llround(wait)) if wait < INT32_MAX else sensor.wait_ms_max
 
 cdef inline void quota_note(QuotaSensor* sensor, double amount, int64_t now_ms) noexcept nogil:
-    """Counts a use for which the client does not wait."""
+    """Counts a use of `amount` units for which the client does not wait."""
     pthread_mutex_lock(&sensor.lock)
     sensor.used_ms = now_ms
     _add(&sensor.used, amount, now_ms)
@@ -135,8 +135,8 @@ cdef inline void quota_note(QuotaSensor* sensor, double amount, int64_t now_ms) 
 cdef inline int64_t quota_use(
     QuotaSensor* sensor, double amount, int64_t now_ms, bint only_within=False
 ) noexcept nogil:
-    """Counts a use; returns for how many ms the client must wait, 0 while it is within its quota.
-    `only_within`: a use that exceeds the quota is not counted."""
+    """Counts a use of `amount` units. Returns how long the client must wait in ms: 0 while it is
+    within its quota. `only_within`: it does not count a use that exceeds the quota."""
     cdef int64_t wait_ms
     pthread_mutex_lock(&sensor.lock)
     sensor.used_ms = now_ms
@@ -153,7 +153,7 @@ cdef inline void quota_waits(QuotaSensor* sensor, int64_t wait_ms, int64_t now_m
     pthread_mutex_unlock(&sensor.lock)
 
 cdef inline int64_t quota_largest(QuotaSensor* sensor) noexcept nogil:
-    """Returns the most that fits into all windows but one, when none of it is used."""
+    """Returns the largest amount that fits into all windows but one while nothing of it is used."""
     cdef double most
     pthread_mutex_lock(&sensor.lock)
     most = sensor.limit * (sensor.used.capacity - 2) * sensor.used.window_ms / 1000

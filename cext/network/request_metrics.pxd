@@ -1,7 +1,7 @@
 """Request metrics of a network thread: one RequestMetrics for each API key.
 
-The thread makes it at the first request of a key and alone writes it; Python gets the sum over all
-threads. A request's time has the same parts as in Kafka:
+The thread makes it at the first request of a key, and only that thread writes it; Python gets the
+sum over all threads. A request's time has the same parts as in Kafka:
 
     total           from its last byte to the last byte of its answer
     request queue   until a handler begins to handle it
@@ -12,9 +12,9 @@ threads. A request's time has the same parts as in Kafka:
 
 Parts that are always zero are not counted: a missing part means zero.
 
-A thread reads its clock once for many things it does, so an answer that Python has just given may
-be younger than the thread's reading. A part begins no earlier than the one before it has ended:
-the parts never add up to more than the total.
+A thread reads its clock once for several steps, so the time of Python's answer may be later than
+the thread's reading. A part begins no earlier than the end of the part before it, so the parts
+never add up to more than the total.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t
 
@@ -31,8 +31,8 @@ cdef enum:
     TIMES
 
 cdef enum:
-    VERSIONS_MAX = 32               # the last one is for all that are beyond it
-    ANSWERED_MAX = 256              # answers of one connection whose sending is timed together
+    VERSIONS_MAX = 32               # the last one counts all higher versions
+    ANSWERED_MAX = 256              # answers of one connection whose send time is measured together
 
 cdef struct RequestMetrics:
     int64_t parked                  # at this moment
@@ -50,14 +50,14 @@ cdef struct RequestMetricsTable:            # of one network thread
     int32_t key_count
     int32_t answered_count
     int64_t clock_ns                # the last reading in this turn
-    bint clock_is_fresh             # nothing of weight was done since
+    bint clock_is_fresh             # no work that takes time was done since
     Answered answered[ANSWERED_MAX]
 
 cdef bint metrics_init(RequestMetricsTable* f, int32_t key_count) noexcept nogil
 cdef void metrics_free(RequestMetricsTable* f) noexcept nogil
-# NULL for a key that does not exist, and when memory ran out.
+# Makes the metrics of a key. Returns NULL for a key that does not exist, and when memory ran out.
 cdef RequestMetrics* metrics_make(RequestMetricsTable* f, int32_t key) noexcept nogil
-# {(key, from another broker): see reactor.pyi} over the tables of several threads.
+# Returns {(key, from another broker): see reactor.pyi}, summed over the tables of several threads.
 cdef dict metrics_dict(RequestMetricsTable** tables, int count)
 
 cdef inline RequestMetrics* metrics_of(RequestMetricsTable* f, const Request* q) noexcept nogil:
@@ -67,7 +67,7 @@ cdef inline RequestMetrics* metrics_of(RequestMetricsTable* f, const Request* q)
     return f.of_key[key] if f.of_key[key] != NULL else metrics_make(f, key)
 
 cdef inline void metrics_begin(RequestMetricsTable* f, Request* q) noexcept nogil:
-    """A request is about to be handled; tells it where to count its errors."""
+    """Call it before a request is handled: it tells the request where to count its errors."""
     cdef RequestMetrics* found
     q.from_follower = False
     found = metrics_of(f, q)
@@ -75,7 +75,7 @@ cdef inline void metrics_begin(RequestMetricsTable* f, Request* q) noexcept nogi
 
 cdef inline void metrics_handled(RequestMetricsTable* f, const Request* q, int64_t began_ns,
                                  int64_t parked_ns, int64_t done_ns, bint has_answer) noexcept nogil:
-    """A request is done; parked_ns is when it parked, 0 when it did not."""
+    """Call it when a request is done. `parked_ns`: when it parked; 0: it did not."""
     cdef RequestMetrics* found = metrics_of(f, q)
     cdef Answered* answered
     if found == NULL:
@@ -111,14 +111,15 @@ cdef inline void metrics_sent_one(const Answered* a, int64_t began_ns, int64_t s
     histogram_add(&a.metrics.times[TIME_TOTAL], sent_ns - a.received_ns)
 
 cdef inline void metrics_sent(RequestMetricsTable* f, int64_t began_ns, int64_t sent_ns) noexcept nogil:
-    """All answers that were ready are out."""
+    """Call it when all answers that were ready are sent."""
     cdef int32_t i
     for i in range(f.answered_count):
         metrics_sent_one(&f.answered[i], began_ns, sent_ns)
     f.answered_count = 0
 
 cdef inline void metrics_unsent(RequestMetricsTable* f, Answered* kept) noexcept nogil:
-    """The socket is full. The last answer is timed until it is out; those before it count as out."""
+    """Call it when the socket is full. The send time of the last answer continues until it is sent;
+    the answers before it count as sent."""
     if f.answered_count:
         if kept.metrics != NULL:
             metrics_sent_one(kept, f.clock_ns, f.clock_ns)

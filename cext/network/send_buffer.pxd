@@ -10,12 +10,12 @@ from barnabas.cext.network.network_state cimport LIMIT_SEND_BUFFER_BYTES, Connec
 from barnabas.cext.network.sockets cimport net_send_buffer, net_unsent
 
 cdef enum:
-    NARROW_STALLS = 64          # a window that opens slowly has ceased to be narrow by then
+    NARROW_STALLS = 64          # a window that only opens slowly is wide by then
     SEND_BUFFER_GROWTH = 10
 
 
 cdef inline void send_buffer_stalled(NetThread* t, Connection* c) noexcept nogil:
-    """The socket is full."""
+    """Call it when the socket is full: grows the buffer if the peer's window is small."""
     if c.narrow_stalls < NARROW_STALLS and net_unsent(c.fd) > 0:
         c.narrow_stalls += 1
         if c.narrow_stalls == NARROW_STALLS:

@@ -1,4 +1,4 @@
-"""Sockets, epoll, eventfd and pthreads as the network threads use them (see sockets.h)."""
+"""Sockets, epoll, eventfd and pthreads for the network threads (see sockets.h)."""
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from barnabas.cext.memory.mutex cimport pthread_mutex_t

@@ -3,7 +3,7 @@
 Handlers write a throttle time of 0. When the client must wait, its network thread puts the time in
 its place, so that no handler, no cached answer and no parked request needs to know of quotas:
 
-    Produce, delegation tokens   at the end, before the tagged section, which this broker leaves empty
+    Produce, delegation tokens   at the end, before the tagged fields, of which this broker sends none
     ApiVersions                  behind the array of keys
     OffsetDelete                 behind the error code
     others                       the first field
@@ -23,8 +23,8 @@ cdef enum:
     ANSWER_HEADER_BYTES = 8         # size and correlation id
 
 cdef inline int64_t _behind_the_keys(const Response* answer, bint flexible) noexcept nogil:
-    """Returns the position behind the array of an ApiVersions answer; it has no tags in its
-    header."""
+    """Returns the position behind the array of an ApiVersions answer, whose header has no tagged
+    fields; -1: the answer is malformed."""
     cdef Cursor c = cursor_of(answer.bytes.data, answer.bytes.size)
     cdef int64_t count
     cursor_take(&c, ANSWER_HEADER_BYTES + 2)
@@ -34,7 +34,8 @@ cdef inline int64_t _behind_the_keys(const Response* answer, bint flexible) noex
 
 cdef inline void throttle_write(const Request* q, Response* answer, int16_t first_version,
                                 bint flexible, int32_t throttle_ms) noexcept nogil:
-    """`first_version`: the first of the key that has a throttle time; -1: none has."""
+    """Writes the throttle time into a finished answer. `first_version`: the first version of the
+    API key that has a throttle time; -1: none has."""
     cdef int64_t at
     if first_version < 0 or q.api_version < first_version:
         return

@@ -1,4 +1,4 @@
-"""The right to a topic that a request names, or whose id it has: one rule for all native handlers."""
+"""The right to a topic that a request names by name or id: one rule for all native handlers."""
 from libc.stdint cimport int16_t, int32_t, uint8_t
 
 from barnabas.cext.codec.error_codes cimport (
@@ -13,8 +13,8 @@ cdef inline int16_t topic_refusal(
     const uint8_t* topic, int32_t topic_bytes, int* worst
 ) noexcept nogil:
     """Asks for an operation on a topic, inside an epoch of the table. Returns the error code of its
-    rows, and raises `worst` to the answer of permission_ask. An id that is unknown now stays so: no
-    right was asked for."""
+    rows, and sets `worst` to the answer of permission_ask if that is larger. For an unknown id it
+    returns UNKNOWN_TOPIC_ID and asks for no right; the caller must not look the id up again."""
     cdef int answer
     if by_id:
         topic = <const uint8_t*>topic_name_by_id(table, topic_id, &topic_bytes)

@@ -1,4 +1,4 @@
-"""What a network thread calls where a listener does not send and receive plain bytes: TLS.
+"""The calls by which a network thread sends and receives on a TLS listener.
 
 A connection whose `transport` is NULL uses the socket itself. tls.pyx fills the table; no other
 module refers to it, so that a broker without a TLS listener does not load OpenSSL.
@@ -20,22 +20,22 @@ cdef enum:                      # bits of what waits_for() returns
     TRANSPORT_WRITES = 2        # receive() goes on when the socket takes bytes
 
 cdef enum:                      # what reason() returns in place of an error code of the library
-    REASON_PLAINTEXT = -1       # the first bytes are no TLS record
-    REASON_TOO_LARGE = -2       # the peer sent more than a handshake may have
+    REASON_PLAINTEXT = -1       # the first bytes are not a TLS record
+    REASON_TOO_LARGE = -2       # the peer sent more bytes than a handshake may have
 
 cdef struct TransportCalls:
-    # The session of a new connection; NULL: no memory.
+    # Makes the session of a new connection; NULL: no memory.
     void* (*open)(void* context, int fd) noexcept nogil
     int (*handshake)(void* session) noexcept nogil
-    # As net_recv and net_send. After -EAGAIN, the next send() begins with the same bytes.
+    # Like net_recv and net_send. After -EAGAIN, the next send() must begin with the same bytes.
     ssize_t (*receive)(void* session, uint8_t* into, size_t size_bytes) noexcept nogil
     ssize_t (*send)(void* session, const iovec* parts, int count, int more) noexcept nogil
     int (*waits_for)(void* session) noexcept nogil
     int64_t (*reason)(void* session) noexcept nogil
-    # The fewest bytes of the socket that can hold `plain_bytes` of a request.
+    # Returns the smallest number of bytes on the socket that can carry `plain_bytes` of a request.
     int64_t (*record_bytes_min)(void* session, int64_t plain_bytes) noexcept nogil
-    # Appends the peer's certificate as DER; nothing if it showed none. False: there is no memory, or
-    # the certificate was not verified.
+    # Appends the peer's certificate as DER; nothing if the peer sent none. Returns False without
+    # memory, or if the certificate was not verified.
     bint (*peer_certificate)(void* session, Buffer* into) noexcept nogil
     # Ends the session before its socket is closed.
     void (*close)(void* session) noexcept nogil

@@ -51,8 +51,7 @@ cdef void commit_item_init(CommitItem* item, Log* log, void* owner, void (*done)
 # After close it does nothing.
 cdef void commit_ask(CommitQueue* queue, CommitItem* item) noexcept nogil
 # Takes the item out of the queue and waits for a flush of it that is running. Do not call it inside
-# an
-# epoch, because the flush runs inside one, too.
+# an epoch, because the flush runs inside one, too.
 cdef void commit_forget(CommitQueue* queue, CommitItem* item) noexcept nogil
 
 cdef class GroupCommit:

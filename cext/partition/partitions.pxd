@@ -23,7 +23,7 @@ from barnabas.cext.memory.epoch cimport EpochDomain
 from barnabas.cext.memory.mutex cimport pthread_mutex_t
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.partition.replicas cimport FollowerFetch
-from barnabas.cext.partition.topics cimport ProducePolicy, Topic    # max.message.bytes and what else a batch must obey
+from barnabas.cext.partition.topics cimport ProducePolicy, Topic
 
 cdef struct Partition:
     Log* log                        # NULL: never opened. Valid as long as the Partition
@@ -31,7 +31,7 @@ cdef struct Partition:
     int32_t topic_bytes
     uint8_t topic_id[16]
     int32_t index
-    uint64_t generation             # different for each Partition of a table
+    uint64_t generation             # unique for each Partition of a table
     int32_t leader_id               # -1: none
     int32_t leader_epoch
     int32_t led_since               # the leader epoch from which on this node has led without a break
@@ -105,17 +105,15 @@ cdef void table_wake(Table* table, int32_t thread_index, uint64_t connection_id)
 cdef void table_bind_waker(Table* table, const Waker* waker) noexcept nogil
 
 # A Python thread, which has no connection, watches with thread_index LOCAL_THREAD: it reads the
-# number
-# of wakes, checks the state, and then waits until the number has changed. False: the deadline has
-# passed.
+# number of wakes, checks the state, and then waits until the number has changed. False: the
+# deadline has passed.
 cdef enum:
     LOCAL_THREAD = -1
 cdef int64_t table_local_wakes(Table* table) noexcept nogil
 cdef bint table_wait_local(Table* table, int64_t wakes_seen, int64_t deadline_ns) noexcept nogil
 
 # Find a partition that this node leads; call them inside an epoch. They set *error to 0, or return
-# NULL
-# and set it to 3 UNKNOWN_TOPIC_OR_PARTITION, 100 UNKNOWN_TOPIC_ID, 6 NOT_LEADER_OR_FOLLOWER or
+# NULL and set it to 3 UNKNOWN_TOPIC_OR_PARTITION, 100 UNKNOWN_TOPIC_ID, 6 NOT_LEADER_OR_FOLLOWER or
 # 56 KAFKA_STORAGE_ERROR (the log is offline).
 cdef Partition* partition_by_name(Table* table, const uint8_t* name, int32_t name_bytes, int32_t index, int16_t* error) noexcept nogil
 cdef Partition* partition_by_id(Table* table, const uint8_t* topic_id, int32_t index, int16_t* error) noexcept nogil
@@ -137,8 +135,8 @@ cdef inline bint topic_has_partition(const Topic* topic, int32_t index) noexcept
 # Returns the name of the topic with that id, NULL when there is none.
 cdef const char* topic_name_by_id(Table* table, const uint8_t* topic_id, int32_t* name_bytes) noexcept nogil
 
-# Returns how many replicas must be in sync for acks=all: min.insync.replicas, and no more than there
-# are.
+# Returns how many replicas must be in sync for acks=all: min.insync.replicas, but at most the
+# number of replicas.
 cdef inline int32_t partition_isr_size_min(Partition* partition) noexcept nogil:
     return min(
         <int32_t>(<ProducePolicy*>atomic_load_pointer(
@@ -157,23 +155,21 @@ cdef int32_t partition_preferred_replica(Table* table, Partition* partition, con
 
 cdef int64_t partition_high_watermark(const Partition* partition) noexcept nogil
 # Returns the end of the records that a consumer may read: the high watermark, or the last stable
-# offset
-# for read_committed.
+# offset for read_committed.
 cdef int64_t partition_visible_end(Table* table, Partition* partition, bint committed_only) noexcept nogil
 
 # Call it after an append. With `os` durability it raises the high watermark as far as the followers
 # allow and wakes watches. With `fsync` it requests a flush when a request waits (a watch, or
-# `wanted`) or flush.messages records are unflushed; the group commit raises the high watermark after
-# fdatasync.
+# `wanted`) or flush.messages records are unflushed; the group commit raises the high watermark
+# after fdatasync.
 cdef void partition_appended(Table* table, Partition* partition, bint wanted) noexcept nogil
 # Requests a flush of all records appended so far: with `fsync` durability when the high watermark
-# is
-# below the log's end and that is not for want of followers, and with both when flush.messages
-# records are unflushed.
+# is below the log's end and does not wait for followers, and with both when flush.messages records
+# are unflushed.
 cdef void partition_commit(Table* table, Partition* partition) noexcept nogil
 
-# For a partition that this node follows, whose log has been appended to. Raises the high watermark to
-# the leader's, at most to the log's end, and wakes watches when it has moved.
+# For a partition that this node follows, whose log has been appended to. Raises the high watermark
+# to the leader's, at most to the log's end, and wakes watches when it has moved.
 cdef void partition_follow(Table* table, Partition* partition, int64_t leader_high_watermark) noexcept nogil
 # Requests a flush of all records appended so far; watches are woken after it.
 cdef void partition_flush(Table* table, Partition* partition) noexcept nogil
@@ -181,11 +177,9 @@ cdef void partition_flush(Table* table, Partition* partition) noexcept nogil
 cdef void partition_truncated(Table* table, Partition* partition) noexcept nogil
 
 # A watch fires once: when the high watermark moves, the leader changes, or the partition goes
-# offline or
-# is removed, all watches of the partition are unlinked and their connections are woken through the
-# Waker. partition_watch does not check the partition: add the watch first, then check, then delay
-# the
-# request.
+# offline or is removed, all watches of the partition are unlinked and their connections are woken
+# through the Waker. partition_watch does not check the partition: add the watch first, then check,
+# then delay the request.
 cdef void partition_watch(Table* table, Partition* partition, Watch* watch) noexcept nogil
 # A watch that an append fires, too: a follower reads beyond the high watermark.
 cdef void partition_watch_appends(Table* table, Partition* partition, Watch* watch) noexcept nogil
@@ -193,8 +187,7 @@ cdef void partition_watch_appends(Table* table, Partition* partition, Watch* wat
 cdef void partition_wake(Table* table, Partition* partition) noexcept nogil
 # Removes a watch; does nothing when it has fired or the partition was removed.
 cdef void partition_unwatch(Table* table, Watch* watch) noexcept nogil
-# Whether the watch has not fired yet; its owner calls it without a lock. After False no other
-# thread
-# uses the watch.
+# Returns whether the watch has not fired yet; its owner calls it without a lock. After False no
+# other thread uses the watch.
 cdef inline bint watch_waits(Watch* watch) noexcept nogil:
     return atomic_load_i32(<int32_t*>&watch.linked) != 0

@@ -55,9 +55,9 @@ cdef enum:                      # results
     REPLICAS_MOVED = 1          # the high watermark was raised
     REPLICAS_CLOSED = 2         # look at the partition again: it has other Replicas, or none
     REPLICAS_UNKNOWN = 3        # the broker is no follower
-    REPLICAS_OLD_EPOCH = 4      # the fetch is of a former leader epoch
-    REPLICAS_NEW_EPOCH = 5      # the fetch is of a leader epoch that this node does not know yet
-    REPLICAS_OLD_BROKER = 6     # the fetch is of a former run of the broker
+    REPLICAS_OLD_EPOCH = 4      # the fetch has an earlier leader epoch
+    REPLICAS_NEW_EPOCH = 5      # the fetch has a leader epoch that this node does not know yet
+    REPLICAS_OLD_BROKER = 6     # the fetch has an earlier broker epoch
     REPLICAS_BEHIND = 7         # a new member of the ISR is not caught up any more
 
 cdef Follower* replicas_find(Replicas* r, int32_t broker_id) noexcept nogil

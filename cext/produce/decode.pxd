@@ -14,7 +14,7 @@ from barnabas.cext.record.validate cimport BodyRules, Verdict
 
 cdef enum:
     TOPIC_NAME_BYTES_MAX = 249
-    WORDS_BYTES_MAX = 4096      # of a refusal
+    WORDS_BYTES_MAX = 4096      # of a plugin's message for a refused batch
 
 cdef struct DecodeGroup:
     Table* table
@@ -26,7 +26,7 @@ cdef struct DecodeGroup:
 cdef struct DecodeWork:
     Job job                     # first: what the queue links
     DecodeWork* sibling
-    DecodeGroup* group          # NULL: the request is gone, the job is freed when it is done
+    DecodeGroup* group          # NULL: the request has ended, and the job is freed when it is done
     const uint8_t* batch        # request memory
     BatchHeader h
     uint8_t header[BATCH_OVERHEAD]
@@ -35,7 +35,8 @@ cdef struct DecodeWork:
     int64_t size_max            # of the inflated records
     RecordWalk walk             # of the records that were checked in pieces
     Verdict verdict             # when done
-    char* words                 # verdict.message points to it when a plugin refused; else NULL
+    char* words                 # the message of a plugin that refused the batch, to which
+                                # verdict.message points; otherwise NULL
     int32_t topic_bytes         # of an intercepted batch; 0: no plugin intercepts it
     int32_t partition
     uint8_t topic[TOPIC_NAME_BYTES_MAX]

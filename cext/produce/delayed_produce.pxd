@@ -8,10 +8,10 @@ from barnabas.cext.partition.partitions cimport Partition, Table, Watch
 from barnabas.cext.produce.decode cimport DecodeGroup
 from barnabas.cext.produce.transaction_check cimport VerifyWork
 
-cdef enum:                          # the event that it waits for
-    PRODUCE_VISIBLE = 0             # its appends to become visible
-    PRODUCE_VERIFYING = 1           # the transaction coordinator
-    PRODUCE_DECODING = 2            # Python to decompress its batches
+cdef enum:                          # what the request waits for
+    PRODUCE_VISIBLE = 0             # the high watermark, which makes its appends visible
+    PRODUCE_VERIFYING = 1           # the answer of the transaction coordinator
+    PRODUCE_DECODING = 2            # Python, which decompresses its batches
 
 cdef struct Wait:                   # a partition whose append is not visible yet
     Watch watch
@@ -24,7 +24,7 @@ cdef struct State:
     int phase
     DecodeGroup group
     VerifyWork* verify              # NULL: it needs no confirmation
-    uint8_t* refused                # error codes by the request's topics, 0: none; NULL: none at all
+    uint8_t* refused                # an error code for each topic of the request (0: none), or NULL
     Wait* waits
     int32_t wait_count
     int32_t wait_capacity
@@ -33,6 +33,7 @@ cdef struct State:
 
 # Adds a partition to wait for; the caller sets error_at. NULL: no memory.
 cdef Wait* state_wait_for(State* state, const Request* request, const Partition* p, int64_t required, int32_t leader_epoch) noexcept nogil
-# Checks every waiting partition; True if none is left. Patches errors into the response.
+# Checks every waiting partition and writes errors into the response. Returns whether no partition
+# waits any more.
 cdef bint state_settle(State* state, const Request* request, Table* table, bint expired) noexcept nogil
 cdef void state_free(State* state, Table* table, Jobs* decode) noexcept nogil

@@ -1,4 +1,4 @@
-"""One pass over a Produce request: a checked cursor and the topic and partition it stands at.
+"""One pass over a Produce request: a checked cursor, and the topic and partition at its position.
 
     walk_begin -> number of topics; for each: walk_topic -> number of partitions; for each:
     walk_partition; after a topic's partitions, and after all topics, walk_tags.
@@ -27,7 +27,7 @@ cdef struct Walk:                   # one pass over a request
     int32_t timeout_ms
     const uint8_t* transactional_id     # NULL: none
     int32_t transactional_id_bytes
-    # the topic and the partition the walk is at
+    # the topic and the partition at the walk's position
     const uint8_t* topic
     int32_t topic_bytes
     const uint8_t* topic_id
@@ -46,7 +46,7 @@ cdef inline void walk_tags(Walk* w) noexcept nogil:
                 return
 
 cdef inline int64_t walk_begin(Walk* w, const Request* request) noexcept nogil:
-    """Reads up to the topics and returns their count; sets w.c.bad on damage."""
+    """Reads up to the topics and returns their number; sets w.c.bad if the request is damaged."""
     w.c = cursor_of(request.data + request.body_at, request.size_bytes - request.body_at)
     w.version = request.api_version
     w.flexible = w.version >= VERSION_FLEXIBLE
@@ -60,7 +60,7 @@ cdef inline int64_t walk_begin(Walk* w, const Request* request) noexcept nogil:
     return read_count(&w.c, w.flexible)
 
 cdef inline int64_t walk_topic(Walk* w) noexcept nogil:
-    """Reads a topic up to its partitions and returns their count."""
+    """Reads a topic up to its partitions and returns their number."""
     if w.by_id:
         w.topic_id = cursor_take(&w.c, 16)
     else:

@@ -13,5 +13,5 @@ cdef struct Answer:
     int32_t leader_id               # -1: absent
     int32_t leader_epoch
 
-# Returns the position of the error code.
+# Writes the fields, and returns the position of the error code in the buffer.
 cdef int64_t produce_write(Buffer* b, const Walk* w, const Answer* a, const Verdict* verdict) noexcept nogil

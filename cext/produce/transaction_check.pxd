@@ -12,7 +12,7 @@ from barnabas.cext.network.handler cimport Request
 from barnabas.cext.partition.partitions cimport Partition, Table
 
 cdef enum:
-    VERIFY_ADDS_FROM = 12       # version of Produce: partitions are added to the transaction
+    VERIFY_ADDS_FROM = 12       # from this version of Produce on the broker adds partitions (KIP-890)
 
 cdef struct VerifyPart:
     const uint8_t* records      # in the request: identifies the part
@@ -31,23 +31,25 @@ cdef struct VerifyWork:
     int64_t producer_id
     int32_t producer_epoch
     int16_t api_version         # of the Produce request
-    int32_t id_bytes            # it stands at the beginning of `names`
+    int32_t id_bytes            # the transactional id is the beginning of `names`
     Buffer names
     VerifyPart* parts
     int32_t part_count
     int32_t part_capacity
 
 cdef VerifyWork* verify_new(Table* table, const Request* request, const uint8_t* transactional_id, int32_t id_bytes) noexcept nogil
-# The caller is inside the epoch in which it found the partition. False: no memory.
+# Adds a partition to the question, and begins a verification in its log. The caller is inside the
+# epoch in which it found the partition. Returns False without memory.
 cdef bint verify_ask_for(VerifyWork* work, Partition* partition, const uint8_t* records) noexcept nogil
-# Asks the table, or a coordinator on another broker, outside an epoch. True: each part has its error
-# code. False: the id is busy or the answer is not there, and the request's connection is woken to
-# ask again; not when the time is over (`expired`).
+# Asks the table, or a coordinator on another broker; call it outside an epoch. True: each part has
+# its error code. False: the id is busy or the answer has not arrived, and the request's connection
+# will be woken to ask again. When the time is over (`expired`) it does not return False.
 cdef bint verify_settles(VerifyWork* work, Steps* transactions, bint expired) noexcept nogil
-# Returns the deadline of the wait after verify_settles has returned False: of the request, whose own
-# is `deadline_ns`, while it waits for a flush or for another broker; else that of a busy id.
+# Returns the deadline of the wait after verify_settles has returned False: the request's own,
+# `deadline_ns`, while it waits for a flush or for another broker, otherwise that of a busy id.
 cdef int64_t verify_deadline_ns(VerifyWork* work, Steps* transactions, const Request* request, int64_t deadline_ns) noexcept nogil
 # Returns the question for these records; NULL if there is none.
 cdef VerifyPart* verify_part(VerifyWork* work, const uint8_t* records) noexcept nogil
-# Ends the verifications, except in logs that are gone, and frees the question. Outside an epoch.
+# Ends the verifications, except in logs that are removed, and frees the question. Call it outside
+# an epoch.
 cdef void verify_drop(VerifyWork* work) noexcept nogil

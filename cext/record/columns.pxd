@@ -5,11 +5,11 @@ from barnabas.cext.codec.buffer cimport Buffer
 from barnabas.cext.codec.inflate cimport Inflated
 from barnabas.cext.record.column_table cimport Table, Wanted
 
-cdef enum:  # why a walk ended where it did
-    WALK_END = 0                # the bytes are all read
+cdef enum:  # why a walk ended
+    WALK_END = 0                # all bytes are read
     WALK_CUT_OFF = 1            # the last batch is not whole
-    WALK_FULL = 2               # the columns have as many bytes as was asked for
-    WALK_PAST = 3               # the offsets asked for are all read
+    WALK_FULL = 2               # the columns have bytes_max bytes
+    WALK_PAST = 3               # all wanted offsets are read
     WALK_PACKED = 4             # the next batch is wanted, and the caller must decompress it
 
 cdef struct Aborted:
@@ -23,19 +23,19 @@ cdef struct Walk:
     bint committed              # `aborted` is known
     Aborted* aborted            # ascending by first offset
     int64_t aborted_count
-    int64_t aborted_at          # those before it began already
-    Aborted* active             # began, and have not ended
+    int64_t aborted_at          # the transactions before it have begun
+    Aborted* active             # those that have begun and not ended
     int64_t active_count
     int64_t active_capacity
     int64_t bytes_max
     int64_t body_bytes_max
     int64_t next_offset
-    int64_t position            # of what is wrong, in the batch or in its opened body
+    int64_t position            # of the first error, in the batch or in its decompressed body
     int stop
     Inflated scratch
 
-# Goes on at at[0] and leaves there how far it came. 0 and w.stop, a RecordsStatus, or one of
-# column_table.pxd.
+# Continues at position at[0] and sets at[0] to the position it has reached. Returns 0 and sets
+# w.stop, or returns a RecordsStatus or a status of column_table.pxd.
 cdef int columns_walk(
     Table* t, Walk* w, const uint8_t* p, int64_t size, int64_t* at) noexcept nogil
 

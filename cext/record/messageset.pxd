@@ -24,7 +24,7 @@ cdef enum:  # where the fields of an entry are, and the smallest messages
 cdef struct MessageView:
     int64_t offset
     int64_t timestamp           # -1 for magic 0
-    int32_t size                # of the message: what follows offset and size
+    int32_t size                # of the message, in bytes, without the fields offset and size
     int32_t magic
     int32_t attributes
     uint32_t crc
@@ -37,8 +37,9 @@ cdef inline int64_t message_entry_size(const MessageView* m) noexcept nogil:
     return <int64_t>LOG_OVERHEAD + m.size
 
 cdef inline int message_view(const uint8_t* p, int64_t left, MessageView* m) noexcept nogil:
-    """Reads the entry at p. After 0 the whole entry, message_entry_size(m) bytes, lies within
-    `left`, and key and value fill it exactly. The CRC is not checked."""
+    """Reads the entry at p, of which `left` bytes may be read. Returns a RecordsStatus. After 0 the
+    whole entry, message_entry_size(m) bytes, lies within `left`, and key and value fill it exactly.
+    The CRC is not checked."""
     cdef Cursor c
     if left <= AT_MAGIC:
         return BATCH_CUT_OFF

@@ -1,7 +1,7 @@
-"""Checks the records of a batch while they come in pieces, keeping none of them.
+"""Checks the records of a batch that arrive in pieces, and keeps none of them.
 
-body_check (validate.pyx) is the same check over bytes that are all there; the two agree on every
-body, however it is cut.
+body_check (validate.pyx) makes the same check when all bytes are in memory. Both agree on every
+body, however it is divided into pieces.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
 
@@ -10,9 +10,9 @@ from barnabas.cext.record.records cimport BatchHeader
 from barnabas.cext.record.validate cimport REJECTED_RECORDS_MAX, BodyRules, Verdict
 
 cdef struct RecordWalk:
-    int status                  # RECORDS_OK, or the first thing that is wrong
-    bint names_only             # a record has no key: what follows is looked at for more of them
-    int64_t bytes               # seen
+    int status                  # RECORDS_OK, or the status of the first error
+    bint names_only             # a record has no key: the rest is only searched for more such records
+    int64_t bytes               # bytes read so far
     int32_t count               # records found whole
     int64_t max_timestamp
     int32_t last_offset_delta
@@ -20,11 +20,11 @@ cdef struct RecordWalk:
     int32_t late[REJECTED_RECORDS_MAX]          # records whose timestamp the topic does not allow
     int32_t keyless_count
     int32_t keyless[REJECTED_RECORDS_MAX]
-    # the record that a piece ended in
-    int field                   # which of its fields comes next, or is being read
-    int64_t left                # its bytes that are still to come
-    int64_t to_skip             # bytes of the field that are stepped over
-    uint64_t number             # a varint that is not whole yet
+    # the record in which a piece ended
+    int field                   # which of its fields is read next, or is partly read
+    int64_t left                # its bytes that have not arrived yet
+    int64_t to_skip             # bytes of the field that are still to skip
+    uint64_t number             # a varint of which only a part has arrived
     int number_bytes
     int64_t timestamp_delta
     int32_t offset_delta
@@ -34,6 +34,6 @@ cdef struct RecordWalk:
 cdef void walk_begin(RecordWalk* w) noexcept nogil
 cdef void walk_piece(RecordWalk* w, const uint8_t* piece, int64_t size, const BatchHeader* h, const BodyRules* rules) noexcept nogil
 cdef void walk_end(RecordWalk* w, const BatchHeader* h, const BodyRules* rules, Verdict* out) noexcept nogil
-# An lz4 or snappy body (codec 3 or 2) opened into `scratch` and checked on the way. An InflateStatus;
-# after INFLATE_OK the verdict is in `out`.
+# Decompresses an lz4 or snappy body (codec 3 or 2) into `scratch` and checks its records at the
+# same time. Returns an InflateStatus; after INFLATE_OK the verdict is in `out`.
 cdef int compressed_check(Inflated* scratch, int codec, const uint8_t* body, int64_t size, int64_t size_max, const BatchHeader* h, const BodyRules* rules, Verdict* out) noexcept nogil

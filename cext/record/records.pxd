@@ -1,7 +1,7 @@
 """Record batches v2 for other modules of cext: headers, records and checks without the GIL.
 
-The bytes are described in records.pyx. Every function here takes plain pointers and gives a
-RecordsStatus; records_kind() says which of three sorts a status is, for the mapping to wire codes.
+The bytes are described in records.pyx. The functions take plain pointers; the checks return a
+RecordsStatus. records_kind() returns the kind of a status, which decides on Kafka's error code.
 """
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -12,7 +12,7 @@ from barnabas.cext.codec.endian cimport be16_load, be32_load, be32_store, be64_l
 from barnabas.cext.codec.varint cimport unzigzag
 
 cdef enum:  # where the fields of a batch are
-    LOG_OVERHEAD = 12           # base offset and length: what the length does not count
+    LOG_OVERHEAD = 12           # base offset and length, which the length field does not include
     BATCH_OVERHEAD = 61         # the header of a batch; the records follow
     AT_BASE_OFFSET = 0
     AT_BATCH_LENGTH = 8
@@ -36,10 +36,10 @@ cdef enum:  # bits of the attributes
     ATTR_CONTROL = 0x20
     ATTR_DELETE_HORIZON = 0x40
 
-cdef enum:  # what the checks answer, called a RecordsStatus here
+cdef enum:  # results of the checks, called a RecordsStatus here
     RECORDS_OK = 0
     # The frame of a batch or message is damaged: KIND_CORRUPT.
-    BATCH_CUT_OFF = 1           # fewer bytes are left than the batch says it has
+    BATCH_CUT_OFF = 1           # fewer bytes are left than the batch's length
     BATCH_BAD_LENGTH = 2        # a length below the smallest batch, negative, or a size beyond int32
     BATCH_BAD_MAGIC = 3
     BATCH_BAD_CRC = 4
@@ -61,11 +61,11 @@ cdef enum:  # what the checks answer, called a RecordsStatus here
     # A record without a key where keys are required: KIND_MISSING_KEY.
     RECORD_WITHOUT_KEY = 50
 
-cdef enum:  # the three sorts
+cdef enum:  # kinds of a RecordsStatus
     KIND_OK = 0
-    KIND_CORRUPT = 1            # wire error 2, CORRUPT_MESSAGE
-    KIND_INVALID = 2            # wire error 87, INVALID_RECORD
-    KIND_MISSING_KEY = 3        # wire error 87 as well, with words of its own
+    KIND_CORRUPT = 1            # error 2, CORRUPT_MESSAGE
+    KIND_INVALID = 2            # error 87, INVALID_RECORD
+    KIND_MISSING_KEY = 3        # error 87 too, with its own message
 
 cdef enum:  # flags of the checks
     CHECK_STRICT = 1            # a producer's batch: no gaps, no control records
@@ -93,7 +93,7 @@ cdef struct RecordView:
     int32_t key_size            # -1 for a null key
     const uint8_t* value
     int32_t value_size
-    const uint8_t* headers      # the first header; all of them have been checked
+    const uint8_t* headers      # the first header; all headers are checked
     int32_t headers_size
     int32_t header_count
 
@@ -115,11 +115,12 @@ cdef inline int64_t batch_size(const BatchHeader* h) noexcept nogil:
     return <int64_t>LOG_OVERHEAD + h.batch_length
 
 cdef inline int batch_header(const uint8_t* p, int64_t left, BatchHeader* h) noexcept nogil:
-    """Reads the header at p. After status 0 the whole batch (batch_size(h) bytes) is within `left`.
+    """Reads the header at p, of which `left` bytes may be read. Returns a RecordsStatus; after 0
+    the whole batch (batch_size(h) bytes) is within `left`.
 
-    The order is: frame, magic, length, whole. So a batch with another magic is reported as such
-    even
-    when it is smaller than a header, and BATCH_CUT_OFF always means that more bytes may help.
+    It checks in this order: frame, magic, length, whole batch. So it reports another magic even
+    when the batch is smaller than a header, and BATCH_CUT_OFF always means that more bytes may
+    help.
     """
     if left <= AT_MAGIC:
         return BATCH_CUT_OFF
@@ -145,12 +146,13 @@ cdef inline int batch_header(const uint8_t* p, int64_t left, BatchHeader* h) noe
     return RECORDS_OK
 
 cdef inline void batch_stamp(uint8_t* p, int64_t base_offset, int32_t leader_epoch) noexcept nogil:
-    """What the leader assigns; both fields lie outside the CRC."""
+    """Writes the fields that the leader assigns; the CRC covers neither of them."""
     be64_store(p + AT_BASE_OFFSET, <uint64_t>base_offset)
     be32_store(p + AT_LEADER_EPOCH, <uint32_t>leader_epoch)
 
 cdef inline int headers_check(Cursor* c, int32_t count) noexcept nogil:
-    """Walks `count` record headers; each takes two bytes at least, so the bytes are the bound."""
+    """Checks `count` record headers and steps over them. Each takes at least two bytes, so the
+    number of bytes left limits the loop."""
     cdef int32_t i, size
     if count < 0 or count > cursor_left(c) // 2:
         return RECORD_BAD_HEADERS
@@ -166,7 +168,8 @@ cdef inline int headers_check(Cursor* c, int32_t count) noexcept nogil:
     return RECORDS_OK
 
 cdef inline uint32_t short_uvarint(const uint8_t** at, bint* too_long) noexcept nogil:
-    """A varint of at most three bytes, which the caller knows to be there; longer sets too_long."""
+    """Reads a varint of at most three bytes, which the caller knows to be readable; a longer one
+    sets too_long."""
     cdef const uint8_t* p = at[0]
     cdef uint32_t v = p[0]
     if v < 0x80:
@@ -184,10 +187,10 @@ cdef inline uint32_t short_uvarint(const uint8_t** at, bint* too_long) noexcept 
     return 0
 
 cdef inline bint record_short(Cursor* c, RecordView* out) noexcept nogil:
-    """Reads the record at the cursor and steps over it when it is a usual one: every varint in three
-    bytes, no headers, not among the last bytes. Otherwise nothing has happened: what is wrong, if
-    anything, is for record_next to say. One bound in front and one at the end, instead of one a
-    byte, take a third of the instructions."""
+    """Reads the record at the cursor and steps over it if it is a usual one: every varint has at
+    most three bytes, it has no headers, and it is not among the last bytes. Otherwise returns False
+    and changes nothing: record_next then finds the error, if there is one. Two checks of the bounds
+    instead of one for each byte need a third of the instructions."""
     cdef const uint8_t* p = c.p
     cdef const uint8_t* end
     cdef bint bad = False
@@ -231,8 +234,9 @@ cdef inline bint record_short(Cursor* c, RecordView* out) noexcept nogil:
     return True
 
 cdef inline int record_next(Cursor* c, RecordView* out) noexcept nogil:
-    """Reads the record at the cursor and steps over it. After 0 every pointer in `out` is good
-    for its size and the headers have been walked; after anything else the cursor is spent."""
+    """Reads the record at the cursor and steps over it. Returns a RecordsStatus. After 0 every
+    pointer in `out` is valid for its size and the headers are checked; after an error the cursor
+    must not be used any more."""
     cdef int32_t size
     cdef const uint8_t* at
     cdef Cursor r

@@ -9,26 +9,26 @@ cdef enum:  # Kafka's codes
     ERROR_INVALID_RECORD = 87
 
 cdef enum:
-    REJECTED_RECORDS_MAX = 100      # records named in an answer; the rest of a bad batch goes unnamed
+    REJECTED_RECORDS_MAX = 100      # records of a bad batch that an answer names at most
 
 cdef struct BodyRules:
     int64_t now_ms
     int64_t timestamp_before_max_ms
     int64_t timestamp_after_max_ms
-    bint append_time                # the producer's timestamps are not looked at
+    bint append_time                # the producer's timestamps are ignored
     bint requires_keys
 
 cdef struct Verdict:
     int16_t error                   # a Kafka error code
     int32_t reason                  # COUNT_REJECTED_... of partitions.pxd
-    const char* message             # NULL, or words for the client
+    const char* message             # for the client; NULL: none
     int64_t max_timestamp           # of the records; -1 with append time
     int32_t rejected_count          # of `rejected`
     int32_t rejected[REJECTED_RECORDS_MAX]      # indexes of records in the batch
-    bint no_key                     # they have no key; otherwise their timestamps are wrong
+    bint no_key                     # the rejected records have no key; else their timestamps are wrong
 
 cdef inline bint timestamp_refused(int64_t timestamp, const BodyRules* rules) noexcept nogil:
-    """Whether the topic does not allow the timestamp (ms). -1 means none and is always allowed."""
+    """Returns whether the topic refuses the timestamp (ms). -1 means none and is always allowed."""
     if timestamp == -1:
         return False
     if timestamp < rules.now_ms:
@@ -41,8 +41,7 @@ cdef void body_check(const uint8_t* body, int64_t size, const BatchHeader* h, co
 # Corrects header fields as a leader: append time, or the true largest timestamp, and then the CRC.
 cdef void batch_correct(uint8_t* batch, BatchHeader* h, const BodyRules* rules, int64_t max_timestamp) noexcept nogil
 # Makes the checks that Kafka makes before it checks the leader. Returns 0, and h is the header of
-# exactly
-# one batch v2, or an error code and its message.
+# exactly one batch v2, or an error code and its message.
 cdef int16_t batch_frame_error(const uint8_t* records, int64_t size, int16_t version, BatchHeader* h, const char** message) noexcept nogil
 # Checks size, checksum and the fields of the header. Returns False and sets the verdict on an
 # error.

@@ -47,9 +47,9 @@ cdef struct AnswerPartition:
     const uint8_t* records
     int64_t size_bytes
 
-# A request is write_begin; for each run of partitions of one topic (`runs` of them) write_topic, and
-# write_wanted for each partition; the number of runs that are forgotten, each with write_topic and
-# the int32 indexes; write_end. The caller writes the tags that end a topic.
+# A request consists of write_begin; for each of the `runs` of partitions of one topic, write_topic
+# and write_wanted for each partition; the number of forgotten runs, each with write_topic and the
+# int32 indexes; write_end. The caller writes the tagged fields that end a topic.
 cdef void write_begin(Buffer* b, int16_t version, int32_t node_id, const FetchLimits* limits, int32_t wait_ms, int32_t session_id, int32_t session_epoch, int32_t runs) noexcept nogil
 cdef void write_wanted(Buffer* b, int16_t version, const WantedPartition* wanted, int32_t bytes_max) noexcept nogil
 cdef void write_topic(Buffer* b, int16_t version, const WantedPartition* first, int32_t partitions) noexcept nogil
@@ -57,7 +57,8 @@ cdef void write_end(Buffer* b, int16_t version, int32_t node_id, int64_t broker_
 
 # Begins to read an answer. Returns False when the bytes are no answer.
 cdef bint answer_begin(FetchAnswer* answer, const uint8_t* body, int64_t size_bytes, int16_t version) noexcept nogil
-# Reads the next partition into the same struct at each call; False at the end, or when the bytes are no answer.
+# Reads the next partition into `partition`, which must be the same struct at each call. Returns
+# False at the end, or when the bytes are no answer.
 cdef bint answer_next(FetchAnswer* answer, AnswerPartition* partition) noexcept nogil
-# After answer_next has returned False: whether the bytes were an answer to their end.
+# Call it after answer_next has returned False: returns whether all bytes were a valid answer.
 cdef bint answer_is_whole(const FetchAnswer* answer) noexcept nogil

@@ -6,14 +6,14 @@ from barnabas.cext.replica.fetch_messages cimport WantedPartition
 
 cdef enum FollowState:
     FOLLOW_FETCHES = 0
-    FOLLOW_WAITS = 1            # for Python, which has the reason
+    FOLLOW_WAITS = 1            # it waits for Python, which has the reason
 
 cdef struct Follow:             # one partition
     Follow* same_hash           # the next one in the map
     Follow* next_forgotten
     int64_t hash
     int64_t place               # in Follows.items
-    WantedPartition wanted      # `topic` is owned; the rest as last sent to the leader
+    WantedPartition wanted      # `topic` is owned; the other fields are as last sent to the leader
     int32_t leader_epoch
     int state
     int64_t delayed_until_ns

@@ -1,7 +1,7 @@
 """The files of a cleaned segment while compaction writes them; see compact.pyx.
 
-The .log is written in pieces; the indexes are small and stay in memory until the end. Index entries
-are made by the same rules as at an append: see segment_note_batch.
+Compaction writes the .log in pieces; the indexes are small and stay in memory until the end. The
+rules for index entries are the same as at an append: see segment_note_batch.
 """
 from libc.stdint cimport int32_t, int64_t
 

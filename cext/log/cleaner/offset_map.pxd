@@ -24,7 +24,7 @@ cdef class OffsetMap:
     # Returns a key's hash and prefetches its slot into the CPU cache: call it for several keys
     # before put or get.
     cdef hash128 ask(self, const uint8_t* key, int64_t size) noexcept nogil
-    # Returns 1; 0 when the map is full and does not contain the key.
+    # Sets the key's latest offset. Returns 1; 0 when the map is full and does not contain the key.
     cdef int put(self, hash128 hashed, int64_t offset) noexcept nogil
     # Returns the key's latest offset; -1 when the map does not contain the key.
     cdef int64_t get(self, hash128 hashed) noexcept nogil

@@ -22,8 +22,8 @@ from barnabas.cext.record.records cimport (
 cdef inline bint old_body_is_sound(
     const uint8_t* data, int64_t size_bytes, const MessageView* outer, int64_t* base
 ) noexcept nogil:
-    """Whether the messages inside `outer` (or `outer` itself, when it is no wrapper) can be read
-    one after another. Sets `base`: the log offset of a message is `base` + its own offset."""
+    """Returns whether the messages inside `outer` (or `outer` itself, when it is no wrapper) can be
+    read one after another. Sets `base`: the log offset of a message is `base` + its own offset."""
     cdef MessageView m
     cdef int64_t position, last = -1, at = 0
     base[0] = 0
@@ -69,7 +69,8 @@ cdef inline bint old_record_put(
     return True
 
 cdef inline void old_header(uint8_t* header, int64_t base_offset, int64_t last_offset) noexcept nogil:
-    """Writes those BATCH_OVERHEAD bytes of a batch that do not depend on its records."""
+    """Writes those fields of a batch's header (BATCH_OVERHEAD bytes) that do not depend on its
+    records."""
     memset(header, 0, BATCH_OVERHEAD)
     be64_store(header + AT_BASE_OFFSET, <uint64_t>base_offset)
     memset(header + AT_LEADER_EPOCH, 0xFF, 4)
