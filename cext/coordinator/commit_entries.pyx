@@ -2,11 +2,10 @@
 handler.
 
 An entry is a copy of a record of the log. Python takes the durable entries when it needs them. Only
-a key's newest durable entry matters, so the handler drops the older ones when the list is full. The
-offsets that a transaction commits have a key of their own for each producer, apart from the key of
-offsets without a transaction: when a marker arrives, the newest entry of each key, in the order of
-the log, decides. Limit: ENTRIES_MAX a list.
-Next on the data path: cext/coordinator/offset_commit.pyx, whose locks these are under.
+the newest durable entry of a key matters, so the handler drops the older ones when the list is
+full. The offsets that a transaction commits have a separate key for each producer: when a marker
+arrives, the newest entry of each key, in the order of the log, decides. Limit: ENTRIES_MAX entries
+in a list. Next on the data path: cext/coordinator/offset_commit.pyx, whose locks guard the lists.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc

@@ -39,7 +39,7 @@ cdef bint durable_wait_lasts(
     cdef bint lasts = False
     code[0] = ERROR_NONE
     if p != NULL and not expired and not watch_waits(&wait.watch):
-        partition_watch(table, p, &wait.watch)      # before the check of the high watermark, not after it
+        partition_watch(table, p, &wait.watch)      # before the check of the high watermark
     if p == NULL or (wait.leader_epoch != ANY_EPOCH and (
             atomic_load_i32(&p.leader_epoch) != wait.leader_epoch)):
         code[0] = ERROR_NOT_COORDINATOR

@@ -1,9 +1,10 @@
-"""Markers that network threads wrote for groups and Python has not taken yet: see the .pxd.
+"""Markers that network threads wrote for groups and Python has not taken yet: see
+ended_transactions.pxd.
 
-A thread that takes commits holds this lock together with the locks of all shards: it takes no
+A thread that takes commits holds this lock together with the locks of all shards: so it takes no
 marker without the commits before it in its log, and no commit behind a marker without the marker.
-Limit: ENTRIES_MAX; if Python does not take them, it must end transactions itself.
-Next on the data path: cext/coordinator/offset_commit.pyx, which hands them out.
+Limit: ENTRIES_MAX; beyond it Python must end transactions itself.
+Next on the data path: cext/coordinator/offset_commit.pyx, which passes the markers to Python.
 """
 from libc.stdint cimport int64_t
 

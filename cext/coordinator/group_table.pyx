@@ -5,7 +5,7 @@ answers the request that caused the change. A commit is checked against the tabl
 `group_accepts`, which the native handler calls on network threads; tests call it through `check`:
 the rules of Kafka's ClassicGroup.validateOffsetCommit and ConsumerGroup.validateOffsetCommit.
 
-    group of                accepts a commit from                           else
+    kind of group           accepts a commit from                           otherwise
     none                    a client without a generation (a new group)     ILLEGAL_GENERATION, or
                                                                             GROUP_ID_NOT_FOUND
     classic, no members     a client without a generation
@@ -363,7 +363,7 @@ cdef class GroupTable:
             raise MemoryError
 
     def remove(self, str group_id not None) -> None:
-        """Removes a group with its members."""
+        """Removes a group with its members. Does nothing if the table does not have it."""
         cdef bytes name = group_id.encode()
         cdef int64_t hashed
         cdef GroupShard* shard = self._shard_of(name, &hashed)
@@ -490,8 +490,8 @@ cdef class GroupTable:
         atomic_store_i32(&self.groups.closed, 1)
 
     def hold(self, str group_id not None) -> None:
-        """Lets the group's commits wait until `release`. Calls nest, and hold for a group that is
-        removed and made again."""
+        """Makes the group's commits wait until `release`. Each call needs its own `release`. A hold
+        also applies to a group that is removed and made again."""
         self._hold(group_id, 1)
 
     def release(self, str group_id not None, int32_t partition=-1) -> None:

@@ -24,9 +24,9 @@ says; then the state of the group's partition, the transaction, the group
 Offsets of a transaction (TxnOffsetCommit) are a transactional batch, appended as one of a client:
 the log takes it, under its lock, when the producer's transaction is open there or expected
 (log_transactions.pyx), so that a marker comes after it. When the log knows no such transaction, the
-table of transactional ids is asked (transaction_steps.pyx); from version 5 on it adds the partition. The
-request waits while its transactional id is busy, and for the answer of a coordinator on another
-broker; then it keeps the verification that it began in the log before the question.
+table of transactional ids is asked (transaction_steps.pyx); from version 5 on it adds the
+partition. The request waits while its transactional id is busy, and for the answer of a coordinator
+on another broker; then it keeps the verification that it began in the log before the question.
 
 Durability: a commit is answered when the high watermark has passed its record; with log.durability
 fsync, or other replicas, the request is parked on a watch of the partition until then. In another
@@ -125,8 +125,8 @@ cdef enum:
     TXN_VERSION_LAST = 6
     TXN_VERSION_ABORTABLE = 4       # clients know TRANSACTION_ABORTABLE
     NS_PER_MS = 1000000
-    UNVERIFIED = 0                  # nobody was asked: the log knows the transaction, or refuses
-    NEVER = -1                      # no expiry of its own
+    UNVERIFIED = 0                  # no verification: the log knows the transaction or refuses the batch
+    NEVER = -1                      # the commit has no expiry time
     SCRATCH_KEEP_BYTES = 65536
     OFFSET_KEY_VERSION = 1
     OFFSET_VALUE_VERSION = 3
@@ -153,9 +153,9 @@ cdef struct Core:
 
 cdef struct Wait:                   # the state of a waiting request
     DurableWait durable             # first
-    bint is_held                    # nothing is appended: the commit begins anew later
-    int64_t deadline_ns             # of that
-    int16_t expired_code            # the answer then
+    bint is_held                    # nothing is appended: the commit is tried again later
+    int64_t deadline_ns             # of that wait
+    int16_t expired_code            # the error code after the deadline
     uint8_t* codes                  # of each row, none of them negative or above 127; NULL: all 0
     Remote* remote                  # the question to a coordinator on another broker; NULL: none
     int64_t verification            # begun in the log of this partition; 0: none
@@ -178,13 +178,13 @@ cdef struct Commit:                 # one attempt to carry out a request
     Entry* last
     int32_t count
     Wait* wait
-    Wait* joining                   # for the transactional id, while that is asked; has the verification
+    Wait* joining                   # the wait for the transactional id; it has the verification
 
 
 # -------------------------------------------------------------------------------- the rows
 
 cdef inline int16_t _refusal(const Commit* c, int64_t at) noexcept nogil:
-    """Returns the error of a row by which the client may not commit it; 0: none."""
+    """Returns the error code with which a row is refused; 0: none."""
     return ERROR_NONE if c.codes == NULL else c.codes[at]
 
 cdef inline int16_t _topic_error(Table* table, Walk* w, Topic** topic) noexcept nogil:
@@ -243,8 +243,9 @@ cdef bint _has_had_all(Core* core, const Commit* c, const GroupMember* member) n
 # -------------------------------------------------------------------------------- rights
 
 cdef int _group_right(Commit* c, Request* r, int16_t* code) noexcept nogil:
-    """Asks for the rights that the whole request needs; `code` is the error where one is denied.
-    Kafka asks for the right to the group only with that to the transactional id."""
+    """Asks for the rights that the whole request needs, and sets `code` to the error when one is
+    denied. As in Kafka, it asks for the right to the group only if the client has the right to the
+    transactional id."""
     cdef int answer = PERMISSION_ALLOWED
     code[0] = ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if c.w.transactional:
@@ -257,9 +258,9 @@ cdef int _group_right(Commit* c, Request* r, int16_t* code) noexcept nogil:
     return permission_ask(r, OPERATION_READ, RESOURCE_GROUP, c.w.group, c.w.group_bytes)
 
 cdef bint _refuse_rows(Core* core, Commit* c, Request* r, int64_t* left, int* worst) noexcept nogil:
-    """Refuses the rows of topics that the client may not read. Where it refuses any, it also
-    refuses those that the cluster lacks: then c.codes says which rows are left. Inside an epoch.
-    False: no memory."""
+    """Refuses the rows of topics that the client may not read; call it inside an epoch. If it
+    refuses any, it also refuses rows of topics and partitions that the cluster does not have, so
+    that c.codes shows which rows are left. Returns False without memory."""
     cdef Topic* topic
     cdef int64_t topics = commit_begin(&c.w, r), partitions, i, k, at = 0
     cdef int16_t refusal, code
@@ -281,14 +282,14 @@ cdef bint _refuse_rows(Core* core, Commit* c, Request* r, int64_t* left, int* wo
                 return False
             at += 1
         commit_tags(&c.w)
-    if not refused:                         # the coordinator's errors come first, as ever
+    if not refused:                         # the coordinator's errors come first, as without rules
         free(c.codes)
         c.codes = NULL
     return True
 
 cdef int _check_rights(Core* core, Commit* c, Request* r) noexcept nogil:
-    """Returns what comes next: APPENDED, the rows that c.codes does not refuse; REFUSED: no row is
-    left; ASKS_PYTHON: it decides on rights; FAILED: no memory."""
+    """Returns the next step: APPENDED: continue with the rows that c.codes does not refuse;
+    REFUSED: no row is left; ASKS_PYTHON: Python decides on rights; FAILED: no memory."""
     cdef int64_t left = 0
     cdef int worst, slot
     cdef int16_t code
@@ -298,7 +299,7 @@ cdef int _check_rights(Core* core, Commit* c, Request* r) noexcept nogil:
     if worst == PERMISSION_DENIED:
         if not _refuse_row(c, 0, code):
             return FAILED
-        memset(c.codes, code, c.w.rows)     # whether a topic exists is not said
+        memset(c.codes, code, c.w.rows)     # the answer does not show whether a topic exists
         return REFUSED
     slot = epoch_enter(table_epochs(core.table))
     has_memory = _refuse_rows(core, c, r, &left, &worst)
@@ -317,8 +318,8 @@ cdef inline GroupShard* _shard(Core* core, int64_t hashed) noexcept nogil:
     return &core.groups.shards[shard_index(hashed)]
 
 cdef int16_t _check_group(Core* core, const Commit* c, const Group* group, GroupMember** member) noexcept nogil:
-    """Returns 0 if the group accepts the commit, else the error. The caller holds the shard's
-    lock and is inside an epoch."""
+    """Returns 0 if the group accepts the commit, otherwise the error code. The caller holds the
+    shard's lock and is inside an epoch."""
     cdef const Walk* w = &c.w
     cdef Committer asks
     cdef int16_t code
@@ -452,7 +453,7 @@ cdef int16_t _append_batch(Core* core, GroupShard* shard, Commit* c) noexcept no
 
 cdef int _refused_by_log(Commit* c, int16_t code) noexcept nogil:
     if c.w.transactional and code == ERROR_INVALID_TXN_STATE:
-        return ASKS_PYTHON              # a marker came first: the coordinator decides what the client gets
+        return ASKS_PYTHON              # a marker came first: the coordinator decides on the error
     if not c.w.transactional or code != ERROR_INVALID_PRODUCER_EPOCH:
         code = ERROR_NOT_COORDINATOR
     c.code = code
@@ -496,8 +497,8 @@ cdef Wait* _wait_for(Core* core, const Commit* c, int64_t required, int32_t lead
     return wait
 
 cdef int _hold(Core* core, Commit* c) noexcept nogil:
-    """Lets the commit wait for the end of a hold, which fires the partition's watches. Under the
-    shard's lock, which the end of the hold takes first."""
+    """Makes the commit wait for the end of a hold, which fires the partition's watches. The caller
+    holds the shard's lock, which the end of the hold takes first."""
     c.wait = _wait_for(core, c, INT64_MAX, ANY_EPOCH)
     if c.wait == NULL:
         return FAILED
@@ -572,8 +573,8 @@ cdef int _ask(Core* core, Commit* c, Partition* p) noexcept nogil:
     return code if code != ERROR_NONE else own
 
 cdef void _await_id(Core* core, Commit* c) noexcept nogil:
-    """Until the answer of another broker, or the id's flush, which the wait watches; else for as
-    long as Python's step may take."""
+    """Sets the deadline of the wait for the transactional id: timeout_ms while it waits for another
+    broker or for the flush of the id; otherwise the time that a step of Python may take."""
     c.wait, c.joining = c.joining, NULL
     c.wait.is_held = True
     c.wait.codes = c.codes
@@ -599,13 +600,13 @@ cdef Wait* _join(const Commit* c, Partition* p) noexcept nogil:
     return wait
 
 cdef inline bint _is_of(const Wait* wait, const Partition* p) noexcept nogil:
-    """Whether its verification was begun in the log that the partition has now."""
+    """Returns whether the wait's verification was begun in the log that the partition has now."""
     return wait.index == p.index and wait.generation == p.generation and (
         memcmp(wait.topic_id, p.topic_id, 16) == 0)
 
 cdef int _joins(Core* core, Commit* c) noexcept nogil:
-    """Makes sure that the group's partition belongs to the transaction; inside an epoch and without
-    a shard's lock. APPENDED: the commit goes on."""
+    """Makes sure that the group's partition belongs to the transaction; call it inside an epoch and
+    without a shard's lock. Returns APPENDED when the commit may continue."""
     cdef BatchHeader h
     cdef Partition* p
     cdef int32_t partition
@@ -615,7 +616,7 @@ cdef int _joins(Core* core, Commit* c) noexcept nogil:
         return APPENDED
     partition = states_partition_of(core.states, c.w.group, c.w.group_bytes)
     if states_error(core.states, partition) != ERROR_NONE or c.w.group_bytes == 0:
-        return APPENDED                     # it is refused for that
+        return APPENDED                     # the next check refuses the commit
     p = partition_find(core.table, core.topic, core.topic_bytes, partition)
     if p == NULL or partition_error(core.table, p) != ERROR_NONE or not _has_topic(core, c):
         return APPENDED
@@ -624,7 +625,7 @@ cdef int _joins(Core* core, Commit* c) noexcept nogil:
             c.w.transactional_id_bytes > 0 and log_knows_transaction(p.log, &h)):
         return APPENDED
     if c.joining != NULL and not _is_of(c.joining, p):
-        c.code = ERROR_NOT_COORDINATOR      # the partition went and came back while it waited
+        c.code = ERROR_NOT_COORDINATOR      # the partition was removed and added during the wait
         return REFUSED
     if c.joining == NULL:
         c.joining = _join(c, p)
@@ -653,7 +654,7 @@ cdef inline int16_t _code_of(Core* core, Walk* w, int16_t code, const uint8_t* c
         return codes[at] if codes[at] else code
     if code == ERROR_NONE:
         return ERROR_NONE
-    row = w[0]                              # the response repeats the topic of the request and not our name
+    row = w[0]                              # the response repeats the topic as the request names it
     own = _topic_error(core.table, &row, &topic)
     return own if own != ERROR_NONE else code
 
@@ -702,7 +703,7 @@ cdef void _end_verification(Core* core, const Wait* wait) noexcept nogil:
     epoch_leave(table_epochs(core.table), slot)
 
 cdef void _drop(Core* core, Wait* wait) noexcept nogil:
-    """Outside an epoch."""
+    """Frees a wait and ends what it holds. Call it outside an epoch."""
     if wait != NULL:
         durable_wait_end(core.table, &wait.durable)
         remote_drop(wait.remote)
@@ -742,8 +743,8 @@ cdef int _attempt(Core* core, Commit* c) noexcept nogil:
     return outcome
 
 cdef int _begin(Core* core, Request* r, Response* out, Parked* parked, Wait* joining) noexcept nogil:
-    """`joining`: with the question that an earlier attempt has put to another broker; NULL: none.
-    Takes it over."""
+    """Carries a request out from its beginning. `joining`: the wait of an earlier attempt, with its
+    question to another broker; NULL: none. Takes it over."""
     cdef Commit c
     cdef int outcome, slot
     c.request = r
@@ -791,7 +792,7 @@ cdef int _resume(void* context, Request* r, Response* out, Parked* parked, bint 
     else:
         free(wait.codes)
         wait.codes = NULL
-    return _begin(core, r, out, parked, wait)   # with the rights of now
+    return _begin(core, r, out, parked, wait)   # checks the rights again
 
 cdef void _abandon(void* context, Parked* parked) noexcept nogil:
     _drop(<Core*>context, <Wait*>parked.state)
@@ -912,10 +913,10 @@ cdef class OffsetCommitHandler(NativeHandler):
 
     def take(self) -> list:
         """Takes the durable commits of this handler, in the order of the log. Each is (group,
-        topic, partition, offset, leader epoch, metadata, ms, ms of the expiry or -1, producer id of
-        the transaction that it waits for, else -1). Between them, an entry without a topic is the
-        end of a transaction: ("", "", partition of the log, 1 if committed, -1, "", 0, 0, producer
-        id). Only one thread may call it at a time."""
+        topic, partition, offset, leader epoch, metadata, commit time in ms, expiry time in ms or
+        -1, producer id of the transaction that it waits for or -1). Between them, an entry without
+        a topic is the end of a transaction: ("", "", partition of the log, 1 if committed, -1, "",
+        0, 0, producer id). Only one thread may call it at a time."""
         cdef Entry* first
         cdef Entry* entry
         cdef const uint8_t* at

@@ -1,7 +1,7 @@
 """The states of a coordinator's partitions: see partition_states.pxd.
 
-Only the journal writes, under its lock. An array that has become too small stays in memory until
-the object goes, because a network thread may still read it; each one is twice as large as the one
+Only the journal writes, under its lock. An array that has become too small stays in memory as long
+as this object, because a network thread may still read it; each array is twice as large as the one
 before.
 """
 from cpython.bytearray cimport PyByteArray_AS_STRING

@@ -1,7 +1,7 @@
 """Questions to the transaction coordinator on another broker: see remote_verification.pxd.
 
-Limits: the queue holds depth_max questions; if it is full, the producer gets a retriable error. A
-question is as large as the names that its request has. After a crash nothing is left of it.
+Limits: the queue holds depth_max questions; if it is full, the producer gets a retriable error. The
+size of a question is that of the names in its request. Questions are in memory only.
 Next on the data path: broker/coordinator/remote_verification.py, which sends AddPartitionsToTxn.
 """
 cimport cython
@@ -87,7 +87,7 @@ cdef void remote_drop(Remote* remote) noexcept nogil:
 
 
 cdef void _finish(Remote* remote) noexcept nogil:
-    """Gives the answer to the request, or frees the question if the request is gone."""
+    """Passes the answer to the request, or frees the question if the request has ended."""
     cdef Jobs* jobs = remote.jobs
     cdef bint is_dropped
     pthread_mutex_lock(&jobs.lock)
@@ -125,8 +125,8 @@ cdef class RemoteVerifications(JobQueue):
 
 @cython.no_gc_clear         # __dealloc__ uses the queue
 cdef class RemoteVerification:
-    """The question of one request. Answer it once; one that is dropped without an answer has failed
-    with NETWORK_EXCEPTION."""
+    """The question of one request. Answer it once. A question that is dropped without an answer
+    fails with NETWORK_EXCEPTION."""
     cdef RemoteVerifications queue
     cdef Remote* remote
 
@@ -157,13 +157,13 @@ cdef class RemoteVerification:
 
     @property
     def adds(self) -> bool:
-        """Whether the partitions are added to the transaction; else it is asked if they belong to
-        it."""
+        """Whether the coordinator must add the partitions to the transaction; otherwise it only
+        checks that they belong to it."""
         return self._unanswered().adds
 
     @property
     def partitions(self) -> list:
-        """[(topic, index)]."""
+        """The partitions: [(topic, index), ...]."""
         cdef Remote* remote = self._unanswered()
         cdef int32_t i
         return [
@@ -182,8 +182,8 @@ cdef class RemoteVerification:
             _finish(remote)
 
     def answer(self, codes not None) -> None:
-        """Answers with Kafka's error codes: {(topic, index): code}. A partition that is missing there
-        has UNKNOWN_SERVER_ERROR."""
+        """Answers with Kafka's error codes: {(topic, index): code}. A partition that is missing in
+        it gets UNKNOWN_SERVER_ERROR."""
         cdef Remote* remote = self._unanswered()
         cdef int32_t i
         found = [codes.get(place, ERROR_UNKNOWN_SERVER_ERROR) for place in self.partitions]

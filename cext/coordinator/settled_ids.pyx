@@ -1,4 +1,4 @@
-"""Queue to Python of transactional ids whose native step is over: see settled_ids.pxd.
+"""The queue of transactional ids that Python must look at: see settled_ids.pxd.
 
 Next on the data path: broker/coordinator/transactions/coordinator.py, `look_at`.
 """

@@ -1,15 +1,15 @@
-"""Native AddPartitionsToTxn, AddOffsetsToTxn and EndTxn: parses the request, asks, waits, answers.
+"""The native handler of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn: parses, waits, answers.
 
 transaction_steps.pyx decides and takes the step. With log.durability=fsync, or other replicas, the
-request waits in purgatory until its record is durable. After offsets.commit.timeout.ms the answer is
-COORDINATOR_NOT_AVAILABLE; the step stays, and counts when the flush has ended after all. A request
-that finds its id busy waits for add.partitions.to.txn.retry.backoff.max.ms, then the answer is
-CONCURRENT_TRANSACTIONS.
+request waits in purgatory until its record is durable. After offsets.commit.timeout.ms the answer
+is COORDINATOR_NOT_AVAILABLE; the step stays, and takes effect when its record becomes durable. A
+request that finds its id busy waits for add.partitions.to.txn.retry.backoff.max.ms; then the answer
+is CONCURRENT_TRANSACTIONS.
 
-Python parses, and asks `TransactionSteps.add` and `has`, for requests in another form than the
-plain one: AddPartitionsToTxn 4 and 5, which brokers send; tagged fields; more than ADDED_MAX
-partitions; a partition that the cluster does not have; a group when __consumer_offsets does not
-exist yet; and with an authorizer those that lack a right (EndTxn is refused here).
+Python parses these requests, and calls `TransactionSteps.add` and `has`: AddPartitionsToTxn 4 and
+5, which brokers send; requests with tagged fields or more than ADDED_MAX partitions; with a
+partition that the cluster does not have; with a group while __consumer_offsets does not exist yet;
+and with an authorizer those whose client lacks a right (except EndTxn, which this handler refuses).
 
     AddPartitionsToTxnRequest   transactional id, producer id, epoch, [name, [index]]    0 to 3
     AddOffsetsToTxnRequest      transactional id, producer id, epoch, group              0 to 4
@@ -71,7 +71,7 @@ cdef enum:
     ADD_OFFSETS_LAST = 4
     END_LAST = 5
     END_BUMPS_FROM = 5
-    FENCED_FROM = 2                 # from here on clients know PRODUCER_FENCED
+    FENCED_FROM = 2                 # the first version whose clients know PRODUCER_FENCED
     VERSION_FLEXIBLE = 3
     ADDED_MAX = 32                  # partitions in one request
 
@@ -84,8 +84,8 @@ cdef struct Core:
 
 cdef struct WaitingStep:            # a parked request; the transactional id follows
     DurableWait wait
-    bint is_taken                   # its step is in the log; else it waits for the id
-    int64_t producer_id             # of the answer, as the epoch
+    bint is_taken                   # its step is in the log; otherwise it waits for the id
+    int64_t producer_id             # of the answer, as is the epoch
     int16_t producer_epoch
     int32_t name_bytes
 
@@ -279,9 +279,9 @@ cdef int _try(Core* core, Request* r, Response* out, Parked* parked, WaitingStep
             _drop(core, waiting)
             if right == PERMISSION_DENIED and r.api_key == KEY_END:
                 return _answer(core, r, out, -1, -1, ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            return HANDLER_PYTHON               # it decides, or refuses row by row
+            return HANDLER_PYTHON               # Python decides, or refuses single partitions
     if waiting == NULL and steps_may_wait(core.steps):
-        waiting = _waiting_new(r, &asked)       # before the append: then nothing may fail
+        waiting = _waiting_new(r, &asked)       # before the append, after which nothing may fail
         if waiting == NULL:
             return HANDLER_CLOSE
     slot = epoch_enter(table_epochs(core.table))
@@ -330,8 +330,9 @@ cdef void _abandon(void* context, Parked* parked) noexcept nogil:
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class TransactionHandler(NativeHandler):
-    """The native handler of one broker. `offsets_states`: of the partitions of groups' offsets.
-    `timeout_ms`: of the wait for a flush, from the request on."""
+    """The native handler of one broker. `offsets_states`: the states of the partitions of
+    __consumer_offsets. `timeout_ms`: the longest wait for a flush, from the arrival of the
+    request."""
     cdef Core core
     cdef TransactionSteps steps
     cdef PartitionStates offsets_states

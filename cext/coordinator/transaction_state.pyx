@@ -1,7 +1,7 @@
 """Rows and record of a transactional id: see transaction_state.pxd.
 
 broker/coordinator/transactions/transaction_records.py reads these records.
-Next on the data path: cext/coordinator/transactional_ids.pyx, whose locks these are under.
+Next on the data path: cext/coordinator/transactional_ids.pyx, whose locks guard this state.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
@@ -48,7 +48,8 @@ cdef const uint8_t* txn_key(const Txn* txn) noexcept nogil:
 # -------------------------------------------------------------------------------- partitions
 
 cdef inline int _order(const TxnRows* rows, const TxnRow* row, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
-    """Returns a number below, equal to or above zero: the row is before, equal to, or after."""
+    """Returns a number below, equal to or above zero: the row is before, equal to, or after the
+    partition."""
     cdef int found = memcmp(rows.names.data + row.name_at, topic, min(row.name_bytes, topic_bytes))
     if found == 0:
         found = row.name_bytes - topic_bytes
@@ -58,7 +59,7 @@ cdef inline int _order(const TxnRows* rows, const TxnRow* row, const uint8_t* to
 
 
 cdef inline int32_t _place(const TxnRows* rows, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
-    """Returns the position of the first row that is not before it."""
+    """Returns the position of the first row that is not before the partition."""
     cdef int32_t low = 0, high = rows.count, middle
     while low < high:
         middle = (low + high) // 2

@@ -1,15 +1,16 @@
-"""Begins, extends and ends transactions: the rules of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn.
+"""Begins, extends and ends transactions: the rules of AddPartitionsToTxn, AddOffsetsToTxn and
+EndTxn.
 
-This file decides whether an id takes the step that a request asks for, with which error it is
-refused, and what the step is; transactional_ids.pyx writes it. Produce and TxnOffsetCommit of the
-second version add partitions by `transaction_adds`. Python asks by `add` and `has`, for requests
-that it parsed.
+This file decides whether an id takes the step that a request asks for, with which error it refuses
+the request, and what the step is; transactional_ids.pyx writes it. Produce and TxnOffsetCommit add
+partitions by `transaction_adds` from transaction.version 2 on. Python calls `add` and `has` for
+requests that it parsed.
 
-An end is answered when it is decided. On a single node with log.durability=os this thread then writes
-the markers and the Complete record. With fsync or in a cluster, where an append is durable later, or
-where it cannot, it gives the id to Python (SettledIds),
-which writes them. EndTxn 5 bumps the epoch. A crash between the decision and the Complete record
-leaves what Python finds when it loads.
+An end is answered when it is decided. On a single node with log.durability=os this thread then
+writes the markers and the Complete record. With fsync or in a cluster, where an append becomes
+durable later, or when the thread cannot write them, it passes the id to Python (SettledIds), which
+writes them. EndTxn 5 bumps the epoch. After a crash between the decision and the Complete record,
+Python finds the decided end when it loads the partition, and completes it.
 
 A partition that this node leads may belong to a transaction that another broker coordinates:
 `transaction_adds` and `transaction_has` then ask that broker (remote_verification.pyx).
@@ -65,9 +66,9 @@ from barnabas.cext.partition.partitions cimport (
 from barnabas.cext.record.records cimport ATTR_CONTROL, ATTR_TRANSACTIONAL
 
 cdef enum:
-    EPOCH_MAX = 32767               # for fencing; a producer gets its next id below it
-    MARKERS_MAX = 128               # of a transaction that ends here; Python ends larger ones
-    RENEWED_MAX = 3                 # times that a marker may come in between
+    EPOCH_MAX = 32767               # reserved for fencing; before it a producer gets its next id
+    MARKERS_MAX = 128               # of a transaction that this file ends; Python ends larger ones
+    RENEWED_MAX = 3                 # how often a marker may overtake the verifications of one request
     MARKER_ABORT = 0
     MARKER_COMMIT = 1
     NONE = -1
@@ -77,7 +78,7 @@ cdef struct Ending:                 # a partition of a transaction that ends
     Entry* note                     # for the group coordinator; NULL: a partition of another topic
 
 
-# -------------------------------------------------------------------------------- who asks
+# -------------------------------------------------------------------------------- the producer
 
 cdef int _refused(Steps* steps, const Asked* asked, const Txn* txn) noexcept nogil:
     """Returns the error code for an id that this node does not coordinate, or that does not exist;
@@ -100,7 +101,7 @@ cdef inline int _producer_error(const Txn* txn, const Asked* asked) noexcept nog
     return ERROR_NONE
 
 
-# -------------------------------------------------------------------------------- what grows
+# -------------------------------------------------------------------------------- adding partitions
 
 cdef bint _has_all(const Txn* txn, const Asked* asked) noexcept nogil:
     cdef const AskedRow* row
@@ -114,7 +115,8 @@ cdef bint _has_all(const Txn* txn, const Asked* asked) noexcept nogil:
     return True
 
 cdef bint _merge(TxnRows* rows, const Txn* txn, const Asked* asked) noexcept nogil:
-    """The partitions as they will be. False: no memory."""
+    """Writes the transaction's partitions with the added ones into `rows`. Returns False without
+    memory."""
     cdef const AskedRow* row
     cdef int32_t i
     if txn.state == STATE_ONGOING and not rows_copy(rows, &txn.rows):
@@ -142,12 +144,13 @@ cdef int _grow(Steps* steps, IdShard* shard, Txn* txn, const Asked* asked) noexc
     if code != ERROR_NONE:
         ids_give_back(shard, after)
         return code
-    txn_takes_part(txn, asked.connection_id)        # while the state is the one before
+    txn_takes_part(txn, asked.connection_id)        # before the state changes
     return ids_take(steps.ids, shard, txn, after, is_durable)
 
 cdef int _add(Steps* steps, IdShard* shard, Txn* txn, const Asked* asked) noexcept nogil:
-    """Under the shard's lock and inside an epoch. While a step or the markers are under way, they
-    may be changing epoch and producer id: nothing is compared before they are over."""
+    """Adds partitions; the caller holds the shard's lock and is inside an epoch. A step in
+    progress, or the end of a transaction, may change epoch and producer id, so nothing is compared
+    before it ends."""
     cdef int code
     if txn_is_busy(txn):
         return STEP_SETTLES
@@ -222,7 +225,7 @@ cdef bint _write_markers(Steps* steps, IdShard* shard, const Txn* txn, Ending* e
     return all_written
 
 cdef bint _complete(Steps* steps, IdShard* shard, Txn* txn) noexcept nogil:
-    """Writes the Complete record. Returns whether it is in the log and counts."""
+    """Writes the Complete record. Returns whether it is in the log and in effect."""
     cdef System* system = table_system(steps.ids.table)
     cdef Txn* after = ids_after(shard, txn)
     cdef bint is_durable
@@ -238,8 +241,8 @@ cdef bint _complete(Steps* steps, IdShard* shard, Txn* txn) noexcept nogil:
     return ids_take(steps.ids, shard, txn, after, is_durable) == ERROR_NONE
 
 cdef bint _carries_out(Steps* steps, IdShard* shard, Txn* txn) noexcept nogil:
-    """Writes the markers and the Complete record of a prepared id, where an append counts at once.
-    False: Python is to write what is missing."""
+    """Writes the markers and the Complete record of a prepared id, if an append takes effect at
+    once. Returns False if Python must write the missing ones."""
     cdef Ending endings[MARKERS_MAX]
     cdef int32_t found = 0, i
     if steps_may_wait(steps) or txn.rows.count > MARKERS_MAX or (
@@ -255,12 +258,13 @@ cdef bint _carries_out(Steps* steps, IdShard* shard, Txn* txn) noexcept nogil:
 # -------------------------------------------------------------------------------- the end
 
 cdef inline bint _has_ended(const Txn* txn, const Asked* asked) noexcept nogil:
-    """Returns whether the newest transaction has the end that is asked for."""
+    """Returns whether the newest transaction has ended as the request asks."""
     return txn.state == (STATE_COMPLETE_COMMIT if asked.committed else STATE_COMPLETE_ABORT)
 
 cdef int _check_end(const Txn* txn, const Asked* asked, bint* again) noexcept nogil:
-    """Whether an EndTxn of the first version ends a transaction, or was answered before (`again`).
-    The epoch does not show that it came late, from a connection that its producer has left
+    """Checks an EndTxn before transaction.version 2. Returns 0 if it ends a transaction, or if an
+    earlier request ended it (then sets `again`); otherwise the error code. The epoch does not show
+    whether the request is late, from a connection that its producer has left
     (docs/decisions/late-end-of-transaction.md)."""
     cdef int code = _producer_error(txn, asked)
     if code != ERROR_NONE:
@@ -275,8 +279,8 @@ cdef int _check_end(const Txn* txn, const Asked* asked, bint* again) noexcept no
     return ERROR_NONE if again[0] else ERROR_INVALID_TXN_STATE
 
 cdef int _check_bumping_end(const Txn* txn, const Asked* asked, bint* again) noexcept nogil:
-    """The same for version 2, where each end bumps the epoch. Aborting a transaction that was not
-    begun is allowed: the producer may not know whether a batch of it arrived."""
+    """The same for transaction.version 2, where each end bumps the epoch. A producer may abort a
+    transaction that has not begun, because it may not know whether a batch of it has arrived."""
     cdef bint has_new_id = txn.previous_producer_id == asked.producer_id and (
         asked.producer_epoch == EPOCH_MAX - 1 and txn.producer_epoch == 0)
     cdef bint was_ended = txn.state in (STATE_COMPLETE_COMMIT, STATE_COMPLETE_ABORT) and (
@@ -295,7 +299,7 @@ cdef int _check_bumping_end(const Txn* txn, const Asked* asked, bint* again) noe
     return ERROR_INVALID_TXN_STATE
 
 cdef int64_t _take_producer_id(Steps* steps) noexcept nogil:
-    """Returns the producer id in reserve; -1: Python has not brought another one yet."""
+    """Takes the producer id in reserve; -1: Python has not brought the next one yet."""
     cdef int64_t found = atomic_load_i64(&steps.reserved_producer_id)
     while found >= 0 and not atomic_cas_i64(&steps.reserved_producer_id, found, NONE):
         found = atomic_load_i64(&steps.reserved_producer_id)
@@ -312,7 +316,7 @@ cdef int _decide(Steps* steps, IdShard* shard, Txn* txn, Asked* asked) noexcept 
         next_id = _take_producer_id(steps)
         if next_id < 0:
             ids_hand_over(steps.ids, txn)
-            return ERROR_COORDINATOR_LOAD_IN_PROGRESS   # as Kafka without a block of producer ids
+            return ERROR_COORDINATOR_LOAD_IN_PROGRESS   # as Kafka when it has no producer ids left
     after = ids_after(shard, txn)
     if after == NULL:
         return ERROR_UNKNOWN_SERVER_ERROR
@@ -339,7 +343,8 @@ cdef int _decide(Steps* steps, IdShard* shard, Txn* txn, Asked* asked) noexcept 
     return code
 
 cdef int _end(Steps* steps, IdShard* shard, Txn* txn, Asked* asked) noexcept nogil:
-    """Under the shard's lock and inside an epoch. Sets the producer of the answer in `asked`."""
+    """Ends a transaction; the caller holds the shard's lock and is inside an epoch. Sets the
+    producer of the answer in `asked`."""
     cdef bint again = False
     cdef int code
     if asked.client_version >= BUMPS_EPOCH:
@@ -365,7 +370,7 @@ cdef int transaction_steps(Steps* steps, Asked* asked, bint ends, DurableWait* w
         outcome = STEP_SETTLES
     if wait != NULL and outcome == STEP_WAITS:
         p = ids_journal(steps.ids, txn)
-        if p != NULL:               # else the wait is over at once, with NOT_COORDINATOR
+        if p != NULL:               # otherwise the wait ends at once, with NOT_COORDINATOR
             durable_wait_on(wait, p, txn.required, txn.leader_epoch)
     elif wait != NULL and outcome == STEP_SETTLES:
         outcome = ids_wait(steps.ids, txn, &wait.watch)
@@ -374,7 +379,7 @@ cdef int transaction_steps(Steps* steps, Asked* asked, bint ends, DurableWait* w
 
 cdef int _ask_other(Steps* steps, const Asked* asked, bint adds, const DurableWait* wait, Remote** remote, int16_t* codes) noexcept nogil:
     """Asks the coordinator on another broker. Returns 0 and sets the codes, or an error code for
-    all, or STEP_SETTLES until the answer is there."""
+    all rows, or STEP_SETTLES until the answer has arrived."""
     cdef int32_t i
     if steps.remote == NULL:
         return ERROR_NOT_COORDINATOR
@@ -390,7 +395,8 @@ cdef int _ask_other(Steps* steps, const Asked* asked, bint adds, const DurableWa
     return ERROR_NONE
 
 cdef int _add_at_other(Steps* steps, const Asked* asked, const DurableWait* wait, Remote** remote) noexcept nogil:
-    """The coordinator adds all partitions or none: one code stands for all."""
+    """Adds partitions at the coordinator on another broker, which adds all or none: one code is for
+    all."""
     cdef int16_t* codes = <int16_t*>calloc(asked.count + 1, sizeof(int16_t))
     cdef int outcome = ERROR_UNKNOWN_SERVER_ERROR
     cdef int32_t i
@@ -416,7 +422,7 @@ cdef int transaction_adds(Steps* steps, Asked* asked, Partition** partitions, co
             return outcome
         overtaken = False
         for i in range(asked.count):
-            # Those that a marker has overtaken are as if they were begun now.
+            # A verification that a marker has overtaken counts as begun now.
             overtaken |= log_renew_verification(partitions[i].log, verifications[i])
         if not overtaken:
             return ERROR_NONE
@@ -454,7 +460,7 @@ cdef int transaction_has(Steps* steps, const Asked* asked, int16_t* codes, const
 # -------------------------------------------------------------------------------- Python's side
 
 cdef class Asking:
-    """A question of Python: its strings stay in memory as long as it does."""
+    """A question of Python. It keeps its strings in memory."""
     cdef Asked asked
     cdef int16_t* codes
     cdef list kept
@@ -484,10 +490,10 @@ cdef class Asking:
 
 @cython.no_gc_clear         # network threads use what it refers to
 cdef class TransactionSteps:
-    """The rules of transactions over the transactional `ids` of one broker. `offsets_topic`: the
-    topic with the offsets of groups. `ended`: where ended transactions are left for the group
-    coordinator; None: Python carries out every end. `retry_max_ms`: how long a request waits for an
-    id that is busy, counted from its arrival."""
+    """The rules of transactions for the transactional `ids` of one broker. `offsets_topic`: the
+    topic with the offsets of groups. `ended`: the queue of ended transactions for the group
+    coordinator; None: Python carries out every end. `retry_max_ms`: how long a request waits for a
+    busy id, from its arrival."""
 
     def __cinit__(
         self, TransactionalIds ids not None, str offsets_topic not None, EndedTransactions ended,
@@ -507,9 +513,10 @@ cdef class TransactionSteps:
         self, str name not None, int64_t producer_id, int16_t epoch, partitions,
         int16_t client_version, uint64_t connection_id=0,
     ):
-        """AddPartitionsToTxn and AddOffsetsToTxn of a request that Python parsed. `partitions`:
-        [(topic, index)]; `client_version`: of transaction.version. Returns the error code of all;
-        None: the id is busy, or the step waits for its flush, and the caller is to ask again."""
+        """Carries out an AddPartitionsToTxn or AddOffsetsToTxn that Python parsed. `partitions`:
+        [(topic, index)]; `client_version`: the client's transaction.version. Returns one error code
+        for all partitions; None: the id is busy, or the step waits for its flush, and the caller
+        must call again."""
         cdef Asking asking = Asking(name, producer_id, epoch, partitions)
         cdef int slot, outcome
         asking.asked.client_version, asking.asked.connection_id = client_version, connection_id
@@ -531,14 +538,14 @@ cdef class TransactionSteps:
         return [asking.codes[i] for i in range(asking.asked.count)]
 
     def ask_others(self, RemoteVerifications remote not None):
-        """Puts questions to coordinators on other brokers into `remote` from now on. Call it before
-        requests come."""
+        """Sets the queue for questions to coordinators on other brokers. Call it before the first
+        request."""
         self.remote = remote
         self.steps.remote = remote.jobs
 
     @property
     def retry_max_ms(self) -> int:
-        """The longest wait for an id that is busy."""
+        """The longest wait for a busy id in ms."""
         return atomic_load_i64(&self.steps.retry_max_ms)
 
     @retry_max_ms.setter

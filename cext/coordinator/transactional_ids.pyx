@@ -1,13 +1,13 @@
 """The table of a broker's transactional ids, and the steps that an id takes.
 
-Every id that this node coordinates is here, in shards with a lock each. This file knows where an id
-is, and how it goes from one state to the next; which step a request may take is
-transaction_steps.pyx's.
+The table has every id that this node coordinates, in shards with a lock each. This file finds an id
+and moves it from one state to the next; transaction_steps.pyx decides which step a request may
+take.
 
-A step appends its record. With log.durability=os it counts at once. With fsync the state that
-follows waits in `after` for the flush. The next look at the id makes the state visible (_catch_up),
-so a closed connection loses nothing. While the step waits, the id takes no other step, and requests
-that find it busy wait for it (`ids_wait`).
+A step appends its record. With log.durability=os it takes effect at once. With fsync the state that
+follows waits in `after` for the flush. The next access to the id puts the state into effect
+(_catch_up), so a closed connection loses nothing. While the step waits, the id takes no other step,
+and requests that find it busy wait for it (`ids_wait`).
 
 Python (barnabas.coordinator.transactions.coordinator) takes the steps of InitProducerId, of expiry,
 and the Complete record of an end that it carries out. It reads an id with `get`, writes the step
@@ -132,7 +132,7 @@ cdef bint _add_waiter(Txn* txn, const Watch* watch) noexcept nogil:
     return True
 
 cdef void _wake_waiters(Ids* ids, Txn* txn) noexcept nogil:
-    """The id has taken a step, or has left the table."""
+    """Wakes the requests that wait for the id, because it has taken a step or was removed."""
     cdef int32_t i
     for i in range(txn.waiter_count):
         table_wake(ids.table, txn.waiters[i].thread_index, txn.waiters[i].connection_id)
@@ -146,7 +146,7 @@ cdef int ids_wait(Ids* ids, Txn* txn, Watch* watch) noexcept nogil:
         return STEP_SETTLES if _add_waiter(txn, watch) else ERROR_CONCURRENT_TRANSACTIONS
     p = ids_journal(ids, txn)
     if p != NULL and not watch_waits(watch):
-        partition_watch(ids.table, p, watch)       # before the look, not after it
+        partition_watch(ids.table, p, watch)       # before the check, not after it
     _catch_up(ids, txn)
     if txn.after == NULL:
         table_wake(ids.table, watch.thread_index, watch.connection_id)
@@ -156,7 +156,7 @@ cdef int ids_wait(Ids* ids, Txn* txn, Watch* watch) noexcept nogil:
 # -------------------------------------------------------------------------------- a step
 
 cdef Txn* ids_after(IdShard* shard, const Txn* txn) noexcept nogil:
-    """In the memory of an earlier step."""
+    """Uses the memory of an earlier step."""
     cdef Txn* after = shard.spare
     cdef TxnRows rows
     shard.spare = NULL
@@ -223,8 +223,8 @@ cdef void _expect_added(Ids* ids, const Txn* txn, const Txn* after) noexcept nog
             log_expect_transaction(p.log, after.producer_id, after.producer_epoch)
 
 cdef void _replace(Ids* ids, Txn* txn, Txn* after) noexcept nogil:
-    """Moves the transaction out of `after`, which gets the old partitions; under the shard's
-    lock."""
+    """Moves the state of `after` into the id; `after` gets the old partitions. The caller holds the
+    shard's lock."""
     cdef TxnRows before = txn.rows
     txn.rows, after.rows = after.rows, before
     txn.producer_id, txn.producer_epoch = after.producer_id, after.producer_epoch
@@ -237,16 +237,17 @@ cdef void _replace(Ids* ids, Txn* txn, Txn* after) noexcept nogil:
     txn.step = _next_step(ids)
 
 cdef void _make_visible(Ids* ids, Txn* txn, Txn* after) noexcept nogil:
-    """The record of `after` is durable. The logs of clients that add partitions themselves expect
-    the transaction before the table has it, so that no end of it comes first."""
+    """Puts `after`, whose record is durable, into effect. For clients that add partitions
+    themselves, the logs expect the transaction before the table shows it, so that no end of it
+    comes first."""
     if after.state == STATE_ONGOING and after.client_version < BUMPS_EPOCH:
         _expect_added(ids, txn, after)
     _replace(ids, txn, after)
 
 cdef void _catch_up(Ids* ids, Txn* txn) noexcept nogil:
-    """Under the shard's lock and inside an epoch: makes the step of native code visible when its
-    record is durable, and drops it when this node does not lead the partition any more (the id is
-    loaded again then). Every look at an id begins with this."""
+    """Puts the step of native code into effect when its record is durable, and drops it when this
+    node no longer leads the partition (the id is loaded again then). Every access to an id begins
+    with this. The caller holds the shard's lock and is inside an epoch."""
     cdef Partition* p
     cdef Txn* after = txn.after
     if after == NULL:
@@ -290,7 +291,8 @@ cdef void _add_name(Buffer* b, const Txn* txn) noexcept nogil:
     buffer_bytes(b, txn.named.name, txn.named.name_bytes)
 
 cdef void _collect(Ids* ids, Buffer* b, int which, int64_t argument, int32_t leader_epoch) noexcept nogil:
-    """Returns the names of the ids that match. PREPARED_IN opens every id of the partition."""
+    """Adds the names of the ids that match to the buffer. PREPARED_IN also sets the leader epoch of
+    every id of the partition."""
     cdef IdShard* shard
     cdef Txn* txn
     cdef int64_t k
@@ -312,7 +314,7 @@ cdef void _collect(Ids* ids, Buffer* b, int which, int64_t argument, int32_t lea
     epoch_leave(table_epochs(ids.table), slot)
 
 cdef void _take(Ids* ids, IdShard* shard, Txn* txn) noexcept nogil:
-    """Takes an id out of the table, under the shard's lock."""
+    """Removes an id from the table; the caller holds the shard's lock."""
     named_take(&shard.own.records, txn.named.hashed, txn.named.name, txn.named.name_bytes)
     atomic_add_i64(&ids.count, -1)
     _wake_waiters(ids, txn)
@@ -334,7 +336,7 @@ cdef void _forget(Ids* ids, Buffer* b, int32_t partition) noexcept nogil:
                 k += 1
                 continue
             _add_name(b, txn)
-            _take(ids, shard, txn)      # another one may move to this place
+            _take(ids, shard, txn)      # another id may move to this place
             txn_free(txn)
         pthread_mutex_unlock(&shard.own.lock)
 
@@ -366,13 +368,13 @@ cdef struct Wanted:                 # an id that Python names
     IdShard* shard                  # locked
 
 cdef Wanted _wanted(bytes name):
-    """The result is valid as long as the caller holds `name`."""
+    """Returns the name as a Wanted, which is valid as long as the caller holds `name`."""
     cdef Wanted wanted
     wanted.at, wanted.size_bytes = <const uint8_t*><const char*>name, <int32_t>len(name)
     return wanted
 
 cdef Txn* _lock(Ids* ids, Wanted* wanted) noexcept nogil:
-    """As ids_lock, for a caller outside an epoch, which looks at no partition."""
+    """Does what ids_lock does, for a caller outside an epoch that reads no partition."""
     cdef int slot = epoch_enter(table_epochs(ids.table))
     cdef Txn* txn = ids_lock(ids, wanted.at, wanted.size_bytes, &wanted.shard)
     epoch_leave(table_epochs(ids.table), slot)
@@ -381,11 +383,13 @@ cdef Txn* _lock(Ids* ids, Wanted* wanted) noexcept nogil:
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class TransactionalIds:
-    """The ids of one broker. `topic`: of the coordinator's log, with its `states`; `settled`: the
-    queue by which Python hears of ids that it must look at; None: it finds them by `late`.
+    """The ids of one broker. `topic`: the topic of the coordinator's log, with the `states` of its
+    partitions; `settled`: the queue of ids that Python must look at; None: Python finds them by
+    `late`.
 
-    A transaction is a sequence of the fields of barnabas.coordinator.transactions.transaction.
-    Transaction, in their order. Every call locks one shard at a time and never waits for a disk."""
+    A transaction is a sequence of the fields of
+    barnabas.coordinator.transactions.transaction.Transaction, in their order. Every call locks one
+    shard at a time and never waits for a disk."""
 
     def __cinit__(
         self, table, str topic not None, SettledIds settled=None, *, PartitionStates states not None,
@@ -458,8 +462,8 @@ cdef class TransactionalIds:
         return txn
 
     def put(self, str name not None, int32_t partition, int32_t leader_epoch, transaction) -> None:
-        """Stores an id, in place of the one of that name. `leader_epoch`: of its partition of
-        __transaction_state, LOADING (-1) while that one is replayed."""
+        """Stores an id, and replaces one of the same name. `leader_epoch`: of its `partition` of
+        __transaction_state; LOADING (-1) while that partition is replayed."""
         cdef Txn* txn = self.made(name, transaction)
         cdef Txn* before
         cdef IdShard* shard = _shard(self.ids, txn.named.hashed)
@@ -482,9 +486,9 @@ cdef class TransactionalIds:
             raise MemoryError
 
     def get(self, str name not None):
-        """Returns (partition of __transaction_state, step, whether the coordinator writes a step,
-        transaction); None if there is no such id. "Writes a step" includes native code that waits
-        for a flush: the transaction is as it was before."""
+        """Returns (partition of __transaction_state, step, whether a step is being written,
+        transaction); None if there is no such id. A step is also being written while native code
+        waits for a flush; the transaction is then as it was before the step."""
         cdef bytes raw = name.encode()
         cdef Wanted wanted = _wanted(raw)
         cdef Txn copy
@@ -512,8 +516,8 @@ cdef class TransactionalIds:
             rows_free(&rows)
 
     def record(self, str name not None, transaction) -> tuple:
-        """Returns key and value of the id's record in a state, in `value_version`. None in place of
-        a transaction: the record that deletes the id has no value. Raises MemoryError."""
+        """Returns (key, value) of the record for an id with this transaction, in `value_version`.
+        `transaction` None: the record deletes the id, and the value is None. Raises MemoryError."""
         cdef Buffer b
         cdef Txn* txn
         raw = name.encode()
@@ -532,8 +536,9 @@ cdef class TransactionalIds:
             txn_free(txn)
 
     def begin(self, str name not None, int64_t step) -> int:
-        """A token for `finish`: Python writes the next step of the id, which is as it was at `step`.
-        0: it has changed since, or is being written; then nothing was done."""
+        """Begins a step of Python and returns its token for `finish`. `step`: the step that `get`
+        returned. Returns 0, and does nothing, if the id has changed since or a step is being
+        written."""
         cdef bytes raw = name.encode()
         cdef Wanted wanted = _wanted(raw)
         cdef int64_t token = 0
@@ -546,8 +551,8 @@ cdef class TransactionalIds:
         return token
 
     def finish(self, str name not None, int64_t token, transaction=None) -> None:
-        """Ends the step of `begin`, whose record is durable. None: the step failed. Has no effect
-        when the id has left the table meanwhile."""
+        """Ends the step of `begin`, whose record is durable. `transaction` None: the step failed.
+        Has no effect when the id was removed since."""
         cdef bytes raw = name.encode()
         cdef Wanted wanted = _wanted(raw)
         cdef Txn* after = NULL
@@ -565,7 +570,7 @@ cdef class TransactionalIds:
             txn_free(after)
 
     def remove(self, str name not None, token=None) -> None:
-        """Removes an id. `token`: only if this step is being written."""
+        """Removes an id. With a `token`, only if that step is being written."""
         cdef bytes raw = name.encode()
         cdef Wanted wanted = _wanted(raw)
         cdef bint any_step = token is None
@@ -594,7 +599,7 @@ cdef class TransactionalIds:
         return ordered
 
     def forget_connections(self, str name not None) -> None:
-        """Forgets the connections of the id, because another producer has it."""
+        """Forgets the connections of the id, because another producer uses it now."""
         cdef bytes raw = name.encode()
         cdef Wanted wanted = _wanted(raw)
         cdef Txn* txn
@@ -630,7 +635,7 @@ cdef class TransactionalIds:
         return self.names_of(UNUSED, oldest_ms, 0)
 
     def open(self, int32_t partition, int32_t leader_epoch) -> list:
-        """Lets native handlers serve the ids of a replayed partition; returns prepared ids."""
+        """Lets native handlers serve the ids of a replayed partition. Returns its prepared ids."""
         return self.names_of(PREPARED_IN, partition, leader_epoch)
 
     def forget(self, int32_t partition) -> list:
@@ -646,7 +651,7 @@ cdef class TransactionalIds:
 
     @property
     def value_version(self) -> int:
-        """Sets the version of the records' values: 0 while transaction.version is 0, else 1."""
+        """The version of the records' values: 0 while transaction.version is 0, otherwise 1."""
         return atomic_load_i32(&self.ids.value_version)
 
     @value_version.setter

@@ -2,10 +2,10 @@
 
 While a listener may not accept (too many connections, too many a second, no descriptors), the
 acceptor does not watch it: clients wait in its backlog, as in Kafka. The acceptor closes a new
-connection at once only if its address has reached max.connections.per.ip. One that exceeds the
-connection_creation_rate of its address (/config/ips, KIP-612) counts in no other rate, and closes
-after the time for which its address is over the rate, at most ADDRESS_WAIT_NS: a client that connects
-again and again does so more slowly. Next on the data path: cext/network/connection.pyx.
+connection at once only if its address has reached max.connections.per.ip. A connection that exceeds
+the connection_creation_rate of its address (/config/ips, KIP-612) counts in no other rate. It
+closes after the time for which its address exceeds the rate, at most ADDRESS_WAIT_NS, so that a
+client that connects repeatedly becomes slower. Next on the data path: cext/network/connection.pyx.
 """
 from libc.errno cimport ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
@@ -33,7 +33,7 @@ cdef int64_t CONNECTION_BURST_NS = 10000000000  # as Kafka: the rate is a mean o
 
 
 cdef void accept_loop(Network* n) noexcept nogil:
-    """Watches a listener only while it may accept; else clients wait in its backlog."""
+    """Watches a listener only while it may accept; otherwise clients wait in its backlog."""
     cdef System* system = n.system
     cdef epoll_event events[LISTENERS_MAX + 1]
     cdef int64_t now_ns = system.monotonic_ns(system)
@@ -76,7 +76,7 @@ cdef int64_t _open_gates(Network* n, int64_t now_ns) noexcept nogil:
         state = atomic_load_i64(&listener.removed)
         if state == LISTENER_REMOVED:
             _close_listener(n, listener)
-        if state != LISTENER_OPEN:  # after its close another listener may use its place
+        if state != LISTENER_OPEN:  # after it has closed, another listener may use its place
             continue
         due_ns = _due_ns(n, listener, now_ns)
         if due_ns > now_ns:
@@ -93,7 +93,7 @@ cdef int64_t _open_gates(Network* n, int64_t now_ns) noexcept nogil:
 
 
 cdef void _count_throttle(Network* n, Listener* listener, int64_t now_ns) noexcept nogil:
-    """Counts a hold that a rate of new connections causes, and not another limit."""
+    """Counts a delay that a rate of new connections causes, and no other limit."""
     cdef int64_t until_ns = _rates_due_ns(n, listener)
     if now_ns < until_ns < INT64_MAX:
         atomic_add_i64(&listener.throttle_count, 1)
@@ -101,7 +101,8 @@ cdef void _count_throttle(Network* n, Listener* listener, int64_t now_ns) noexce
 
 
 cdef void _close_listener(Network* n, Listener* listener) noexcept nogil:
-    """Closes a listener. Only the acceptor does so: no connection may follow this message."""
+    """Closes a listener. Only the acceptor does this, so that no connection follows the message to
+    the threads."""
     cdef Mail mail
     cdef int i
     if listener.fd < 0:
@@ -110,7 +111,7 @@ cdef void _close_listener(Network* n, Listener* listener) noexcept nogil:
     listener.fd = -1
     listener.closed_since_ns = 0
     memset(&mail, 0, sizeof(Mail))
-    mail.kind = MAIL_LIMITS         # conn_settle closes what has no request in work
+    mail.kind = MAIL_LIMITS         # conn_settle closes connections without a request in work
     for i in range(atomic_load_i32(&n.made_count)):
         if atomic_load_i64(&n.threads[i].state) != THREAD_ENDED:
             inbox_post(n.threads[i], &mail)
@@ -118,7 +119,8 @@ cdef void _close_listener(Network* n, Listener* listener) noexcept nogil:
 
 
 cdef int64_t _due_ns(Network* n, Listener* listener, int64_t now_ns) noexcept nogil:
-    """Returns when the listener may accept; INT64_MAX: after a close or a changed limit."""
+    """Returns when the listener may accept; INT64_MAX: not before a connection closes or a limit
+    changes."""
     cdef int64_t due_ns = max(n.rest_until_ns, _rates_due_ns(n, listener))
     if atomic_load_i64(&n.connection_count) >= atomic_load_i64(&n.limits[LIMIT_CONNECTIONS]):
         return INT64_MAX
@@ -158,7 +160,7 @@ cdef int64_t _address_rate(Network* n, const uint8_t* address) noexcept nogil:
 
 
 cdef AddressPace* _pace_of(Network* n, const uint8_t* address, int64_t now_ns) noexcept nogil:
-    """Returns the pace of an address; NULL when too many addresses have one, or memory ran out."""
+    """Returns the AddressPace of an address; NULL when there are too many, or memory ran out."""
     cdef AddressPace** bucket = &n.paces[address_hash(address) % ADDRESS_BUCKETS]
     cdef AddressPace* pace = bucket[0]
     while pace != NULL and memcmp(pace.address, address, 16) != 0:
@@ -179,7 +181,7 @@ cdef AddressPace* _pace_of(Network* n, const uint8_t* address, int64_t now_ns) n
 
 
 cdef void _sweep_paces(Network* n, int64_t now_ns) noexcept nogil:
-    """Forgets the addresses whose connections are all paid for; at most once a second."""
+    """Removes the addresses that use nothing of their rate any more; at most once a second."""
     cdef AddressPace** link
     cdef AddressPace* pace
     cdef int i

@@ -2,8 +2,9 @@
 
 The thread receives bytes into its scratch buffer and serves requests from there. A connection owns
 a buffer only while a frame is partial or a request waits; it grows with the received bytes. The
-connection handles one request at a time and reads nothing meanwhile, which bounds its memory: one
-frame, the bytes of one receive after it, and the answers to the requests of one receive.
+connection handles one request at a time and reads nothing until that is done. This limits its
+memory: one frame, the bytes of one receive after it, and the answers to the requests of one
+receive.
 
     frame     int32 size, then `size` bytes: the request header and the body
     header    int16 key, int16 version, int32 correlation id
@@ -60,11 +61,12 @@ cdef enum:
     FRAME_WHOLE = -1
     FRAME_PARTIAL = -2
     HEADER_BYTES_MIN = 8
-    # A request up to this size is copied before a handler sees it: if it waits, the copy stays put.
-    # A larger one stays in the scratch buffer, which the connection then takes over.
+    # A request up to this size is copied before a handler sees it, because its bytes must not move
+    # while it waits. A larger one stays in the scratch buffer, which the connection then takes
+    # over.
     SMALL_REQUEST_BYTES = 16384
-    GATHER_BYTES = 65536            # answers that go out together
-    TURN_BYTES = 262144             # sent to one connection before others have their turn
+    GATHER_BYTES = 65536            # answers that are sent together
+    TURN_BYTES = 262144             # bytes sent to one connection before others have their turn
     RECEIVE_TURNS = 4
     SLICE_SENDFILE_MIN = 4096
     PARTS_MAX = 32
@@ -75,12 +77,13 @@ cdef enum:
     WRITE_TXN_MARKERS = 27
     SASL_AUTHENTICATE = 36
     RAW_TOKEN_VERSION = -1          # of SaslAuthenticate: a token without a header
-    CERTIFICATE_KEY = -1            # of a job that is no request: a client's certificate
+    CERTIFICATE_KEY = -1            # in place of an API key: a client's certificate, not a request
     RETRY_NS = 1000000
-    _FILE_ERROR = -100000           # beyond every errno
+    _FILE_ERROR = -100000           # below every -errno
     NS_PER_MS = 1000000
-    # While others wait for memory, a partial request that holds PACED_BYTES or more must go on
-    # arriving at this pace, or its connection closes: a large one after one slow second.
+    # While others wait for memory, a partial request that holds PACED_BYTES or more must continue
+    # to arrive at this pace. Otherwise its connection closes, for a large request after one slow
+    # second.
     PACED_BYTES = 16384
     PACE_BYTES_MIN = 65536          # a second
     PACE_NS = 1000000000
@@ -143,13 +146,14 @@ cdef bint _worth_noting(int why) noexcept nogil:
 
 
 cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexcept nogil:
-    """Frees everything but the struct; the thread frees the struct at the end of the turn."""
+    """Closes the connection and frees everything except the struct, which the thread frees at the
+    end of the turn."""
     cdef Buffer nothing
     if c.fd < 0:
         return
     if c.transport != NULL:
         _leave_transport(t, c)
-    # A forked child may hold a copy of the descriptor, which would keep it in our epoll for ever.
+    # A forked child may have a copy of the descriptor, which would stay in our epoll for ever.
     net_epoll(t.epoll_fd, EPOLL_CTL_DEL, c.fd, 0, NULL)
     close(c.fd)
     c.fd = -1
@@ -210,7 +214,7 @@ cdef void _give_overdraft_back(NetThread* t, Connection* c) noexcept nogil:
         budget_end_overdraft(t.network, c)
 
 
-# ------------------------------------------------------------------ what happens to a connection
+# ------------------------------------------------------------------ events of a connection
 
 cdef inline bint _out_pending(Connection* c) noexcept nogil:
     return c.out.bytes.size > 0
@@ -229,7 +233,7 @@ cdef void conn_event(NetThread* t, Connection* c, uint32_t events) noexcept nogi
             _flush(t, c)
             _go_on(t, c)
         elif c.transport != NULL:
-            events |= EPOLLIN               # what its transport received needed an answer
+            events |= EPOLLIN               # bytes that its transport received needed an answer
         if c.fd < 0:
             return
     if events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR):
@@ -242,7 +246,7 @@ cdef void conn_event(NetThread* t, Connection* c, uint32_t events) noexcept nogi
         elif events & EPOLLRDHUP and not _is_unfinished(c) and _has_no_request(c):
             conn_close(t, c, WHY_PEER, 0)
         elif events & EPOLLRDHUP:
-            # What it sent before it went (acks=0, perhaps) is carried out, and read in its turn.
+            # Requests that it sent before it closed (acks=0, for example) are still carried out.
             c.half_closed = True
             c.in_fired = True
         else:
@@ -251,19 +255,19 @@ cdef void conn_event(NetThread* t, Connection* c, uint32_t events) noexcept nogi
 
 
 cdef inline bint _is_unfinished(const Connection* c) noexcept nogil:
-    """Returns whether the request in work is to be carried out though its peer sends no more."""
+    """Returns whether the request in work must be carried out although the peer has closed its side."""
     return c.parked.unfinished and (c.work == WORK_PARKED or c.work == WORK_PYTHON)
 
 
 cdef bint _has_no_request(Connection* c) noexcept nogil:
-    """Returns whether a peer that sends no more has left no whole frame, neither read nor unread. A
-    partial frame would keep its memory while the connection waits for more memory."""
+    """Returns whether a peer that has closed its side has left no whole frame, neither read nor
+    unread. A partial frame would keep its memory while the connection waits for more memory."""
     cdef int64_t present = c.input_end - c.input_at
     cdef int64_t unread = net_unread(c.fd)
     if c.transport != NULL:
         if c.transport.waits_for(c.tls) & TRANSPORT_BUFFERED:
             return False
-        if present == 0:                # what is unread may be the end of its transport
+        if present == 0:                # the unread bytes may be the end of its transport
             return unread < c.transport.record_bytes_min(c.tls, 4 + HEADER_BYTES_MIN)
     if present == 0:
         return unread == 0
@@ -351,9 +355,9 @@ cdef void _begin_second(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef void _end_second(NetThread* t, Connection* c) noexcept nogil:
-    """Called after each second of a partial request: closes its connection if it was too slow and
-    if others wait for memory. Slow requests in small buffers close only if closing those in large
-    buffers did not free enough."""
+    """Ends a second of a partial request: closes its connection if it was too slow and others wait
+    for memory. Connections with slow requests in small buffers close only if closing those with
+    large buffers did not free enough memory."""
     cdef bint large = c.input_capacity > LARGE_BUFFER_BYTES
     if c.pace_bytes >= PACE_BYTES_MIN:
         c.pace_slow_count = 0
@@ -366,7 +370,7 @@ cdef void _end_second(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef void _begin_frame(NetThread* t, Connection* c) noexcept nogil:
-    """Starts the clock of a partial frame, or restarts it after a pause in reading."""
+    """Starts to measure the time of a partial frame, or starts again after a pause in reading."""
     c.frame_began_ns = t.now_ns
     c.pace_slow_count = 0
     _begin_second(t, c)
@@ -413,11 +417,11 @@ cdef void conn_replied(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
     conn_settle(t, c)
 
 
-# ------------------------------------------------------------------ its transport
+# ------------------------------------------------------------------ TLS
 
 cdef uint32_t _transport_wants(NetThread* t, Connection* c, uint32_t want) noexcept nogil:
-    """What epoll is to watch. A ready connection with buffered bytes is visited without epoll; a
-    handshake ends when the thread stops or the listener is closed."""
+    """Returns the events that epoll must watch. The thread serves a ready connection with buffered
+    bytes without epoll. A handshake ends when the thread stops or the listener is closed."""
     cdef int waits_for
     if c.work == WORK_HANDSHAKE:
         if t.draining or atomic_load_i64(&t.network.listeners[c.listener_index].removed):
@@ -432,7 +436,7 @@ cdef uint32_t _transport_wants(NetThread* t, Connection* c, uint32_t want) noexc
 
 
 cdef void conn_buffered(NetThread* t) noexcept nogil:
-    """Each connection of the chain once: what has bytes left comes again in the next turn."""
+    """Reads from each connection of the chain once; one with bytes left follows in the next turn."""
     cdef Connection* c = t.chain_first[CHAIN_BUFFERED]
     cdef int64_t count = 0
     while c != NULL:
@@ -443,7 +447,7 @@ cdef void conn_buffered(NetThread* t) noexcept nogil:
         c = t.chain_first[CHAIN_BUFFERED]
         chain_remove(t, CHAIN_BUFFERED, c)
         if _ready(c) and not c.paused and not t.draining:
-            conn_event(t, c, EPOLLIN)       # the one caller of _receive, which is part of it then
+            conn_event(t, c, EPOLLIN)       # the only caller of _receive, which is then inlined into it
         else:
             conn_settle(t, c)
 
@@ -473,8 +477,8 @@ cdef void conn_handshake(NetThread* t) noexcept nogil:
 
 
 cdef bint _begin_handshake(NetThread* t, Connection* c) noexcept nogil:
-    """Opens the session when the first bytes are there: silent connections have none. Beyond the
-    limit, the oldest handshake of the thread goes."""
+    """Opens the session when the first bytes have arrived, so that silent connections have none.
+    Beyond the limit of handshakes it closes the connection with the thread's oldest handshake."""
     if (atomic_load_i64(&t.network.handshake_count)
             >= atomic_load_i64(&t.network.limits[LIMIT_HANDSHAKES])):
         if t.chain_first[CHAIN_STARTED] == NULL:
@@ -520,7 +524,7 @@ cdef void _look_at_certificate(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef void _leave_transport(NetThread* t, Connection* c) noexcept nogil:
-    """Before the socket closes."""
+    """Ends the transport's session, before the socket closes."""
     if c.chained[CHAIN_STARTED]:
         atomic_add_i64(&t.network.handshake_count, -1)
     chains_leave(t, c)
@@ -532,9 +536,9 @@ cdef void _leave_transport(NetThread* t, Connection* c) noexcept nogil:
 # ------------------------------------------------------------------ bytes in
 
 cdef int _foreign_client(const uint8_t* p) noexcept nogil:
-    """Returns why a frame is too large, by its first four bytes: RFC 8446 section 5.1 (a handshake
-    record of SSL 3.0 to TLS 1.3), RFC 9110 section 9 (a method), RFC 9113 section 3.4 (the
-    preface)."""
+    """Returns the reason (WHY_...) why a frame is too large, from its first four bytes: RFC 8446
+    section 5.1 (a handshake record of SSL 3.0 to TLS 1.3), RFC 9110 section 9 (a method), RFC 9113
+    section 3.4 (the preface)."""
     cdef const char** method = HTTP_METHODS
     if p[0] == 0x16 and p[1] == 3 and p[2] <= 4:
         return WHY_TLS_CLIENT
@@ -547,7 +551,7 @@ cdef int _foreign_client(const uint8_t* p) noexcept nogil:
 
 cdef inline int _frame(NetThread* t, Connection* c, const uint8_t* p, int64_t present_bytes,
                        int64_t* size) noexcept nogil:
-    """Returns FRAME_WHOLE, FRAME_PARTIAL (size -1: not known yet) or why the connection closes."""
+    """Returns FRAME_WHOLE, FRAME_PARTIAL (size -1: not known yet) or the reason (WHY_...) to close."""
     size[0] = -1
     if present_bytes < 4:
         return FRAME_PARTIAL
@@ -565,8 +569,8 @@ cdef inline int _frame(NetThread* t, Connection* c, const uint8_t* p, int64_t pr
 
 cdef int _login_frame(NetThread* t, Connection* c, const uint8_t* p, int64_t present_bytes,
                       int64_t size_bytes) noexcept nogil:
-    """Does what _frame does before a login: smaller frames only; a token without a header may be
-    empty."""
+    """Does what _frame does, before a login: only smaller frames are allowed, and a token without a
+    header may be empty."""
     if size_bytes < HEADER_BYTES_MIN and c.login != LOGIN_RAW_TOKENS:
         return WHY_SHORT_FRAME
     if (size_bytes > t.network.listeners[c.listener_index].login_bytes_max
@@ -668,7 +672,7 @@ cdef void _serve_input(NetThread* t, Connection* c) noexcept nogil:
 cdef void _serve_scratch(NetThread* t, Connection* c, int64_t got) noexcept nogil:
     cdef int64_t after = _serve(t, c, t.scratch, 0, got, False)
     cdef int64_t left = got - after
-    if after < 0 or c.input != NULL:        # closed, or the scratch buffer went with the request
+    if after < 0 or c.input != NULL:        # closed, or the connection took over the scratch buffer
         return
     c.frame_began_ns = 0
     if left == 0:
@@ -686,7 +690,7 @@ cdef void _serve_scratch(NetThread* t, Connection* c, int64_t got) noexcept nogi
 
 
 cdef void _go_on(NetThread* t, Connection* c) noexcept nogil:
-    """Serves the requests that the client sent ahead, if the connection is ready for them."""
+    """Serves the next requests that have arrived, if the connection is ready for them."""
     if _ready(c) and c.input != NULL:
         _serve_input(t, c)
         if _ready(c) and c.input != NULL:
@@ -730,7 +734,7 @@ cdef void _keep_scratch(NetThread* t, Connection* c, int64_t at, int64_t end) no
         return
     t.scratch = <uint8_t*>malloc(SCRATCH_BYTES)
     if t.scratch == NULL:
-        # Without memory for another, the connection closes and the buffer stays with the thread.
+        # Without memory for another buffer, the connection closes and the thread keeps this one.
         t.scratch = c.input
         budget_give_input(t.network, c)
         c.input = NULL
@@ -765,7 +769,7 @@ cdef bint _header(NetThread* t, Request* q, uint8_t* frame, int64_t size_bytes) 
     q.client_id_bytes = 0
     if q.api_key != CONTROLLED_SHUTDOWN or q.api_version != 0:
         q.client_id_bytes = cursor_i16(&c)
-        if q.client_id_bytes < 0:           # null, however it is written, as Kafka reads it
+        if q.client_id_bytes < 0:           # Kafka reads every negative size as null
             q.client_id_bytes = 0
         else:
             q.client_id = cursor_take(&c, q.client_id_bytes)
@@ -783,8 +787,8 @@ cdef bint _header(NetThread* t, Request* q, uint8_t* frame, int64_t size_bytes) 
 
 cdef int _login_header(NetThread* t, Connection* c, uint8_t* frame, int64_t size_bytes) noexcept nogil:
     """Reads the header of a request before its connection has logged in, or when its login expires.
-    Returns FRAME_WHOLE if the request may be answered, or why the connection closes. No handler sees
-    a request before this."""
+    Returns FRAME_WHOLE if the request may be answered, or the reason (WHY_...) to close. No handler
+    sees a request before this check."""
     cdef Request* q = &c.request
     if c.login == LOGIN_RAW_TOKENS:
         q.data = frame
@@ -825,7 +829,7 @@ cdef void conn_login(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
 
 
 cdef void _hold(NetThread* t, Buffer* place, Buffer value) noexcept nogil:
-    """Replaces bytes of a login, which count in the budget as long as the connection holds them."""
+    """Replaces bytes of a login; they count in the budget as long as the connection holds them."""
     if place.size:
         budget_give(t.network, place.size)
     buffer_free(place)
@@ -835,7 +839,7 @@ cdef void _hold(NetThread* t, Buffer* place, Buffer value) noexcept nogil:
 
 
 cdef Handler* _handler_for(Network* n, Request* q) noexcept nogil:
-    """Returns the native handler of the request; NULL: Python answers or sees it first (gate)."""
+    """Returns the native handler of the request; NULL: Python answers it, or sees it first (gate)."""
     cdef int64_t gate = atomic_load_i64(&n.gate[(q.api_key >> 6) & 1])
     q.gated = gate != 0 and 0 <= q.api_key < API_KEYS_MAX and (gate >> (q.api_key & 63)) & 1
     return NULL if q.gated else _native_of(n, q)
@@ -903,7 +907,7 @@ cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled)
     cdef Handler* handler
     cdef int outcome
     if c.work == WORK_PYTHON and c.login == LOGIN_RAW_TOKENS:
-        # The bytes of a token could look like a request that no check has seen.
+        # The bytes of a token could look like a request, which no check has seen.
         buffer_free(frame)
         conn_close(t, c, WHY_HANDLER, 0)
         return
@@ -960,7 +964,8 @@ cdef inline void _outcome(NetThread* t, Connection* c, Handler* handler, int out
             conn_close(t, c, WHY_MEMORY, c.request.size_bytes)
             return
         c.work = WORK_PYTHON
-        # Its handler goes on with it when Python has decided, or knows the quotas of its client.
+        # Its handler continues when Python has decided on rights, or knows the quotas of its
+        # client.
         c.parked.unfinished = t.questions.size > 0 or (c.request.unmetered and c.request.native)
         c.request.asked_count += t.questions.size > 0
         _forget_questions(t)
@@ -996,9 +1001,9 @@ cdef void conn_quotas(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
 
 
 cdef int64_t _used(NetThread* t, Connection* c, bint has_answer, int64_t local_ns) noexcept nogil:
-    """Counts a request that is done against its client's quotas. Returns for how many ms the client
-    must wait: for the quota that asks for most. A handler may have found a wait before (Fetch). As
-    in Kafka, the time of a request without an answer counts for none."""
+    """Counts a finished request against its client's quotas. Returns how long the client must wait
+    in ms: the longest wait of all quotas. A handler may have found a wait before (Fetch). As in
+    Kafka, the time of a request without an answer counts for no quota."""
     cdef QuotaBinding* quota = c.request.quota
     cdef QuotaSensor* exceeded = quota.exceeded
     cdef int64_t wait_ms = quota.wait_ms
@@ -1022,7 +1027,8 @@ cdef int64_t _used(NetThread* t, Connection* c, bint has_answer, int64_t local_n
 cdef void _meter(NetThread* t, Connection* c, Response* answer, int64_t local_ns,
                  int64_t throttle_ms) noexcept nogil:
     """Ends a request of a client that has quotas, or that Python throttles. If the client must
-    wait, its answer (NULL: it has none) says so, and nothing more is read from it until then."""
+    wait, sets the throttle time of its answer (NULL: none) and mutes the connection for that
+    time."""
     cdef Request* q = &c.request
     if q.quota != NULL and atomic_load_i64(&t.network.quota_generation) == 0:
         _set_quotas(c, NULL)            # the last quota was removed
@@ -1039,8 +1045,8 @@ cdef void _meter(NetThread* t, Connection* c, Response* answer, int64_t local_ns
 
 
 cdef void _note_sending(NetThread* t, Connection* c) noexcept nogil:
-    """Counts the time in which answers went out, as Kafka does; what the socket did not take at once
-    is not counted, because its client may be slow."""
+    """Counts the time of sending answers, as Kafka does, without bytes that the socket did not
+    accept at once, because the client may be slow."""
     cdef QuotaSensor* sensor = c.request.quota.sensors[QUOTA_REQUEST]
     if sensor != NULL:
         read_clock(t)
@@ -1091,7 +1097,7 @@ cdef void _flush(NetThread* t, Connection* c) noexcept nogil:
         if c.out_slice == c.out.slice_count and c.out_sent == c.out.bytes.size:
             _response_reset(&c.out)
             if t.gathered.bytes.data == NULL:
-                t.gathered = c.out          # its memory is used again
+                t.gathered = c.out          # the thread uses its memory again
                 response_init(&c.out)
             else:
                 response_free(&c.out)
@@ -1144,7 +1150,8 @@ cdef void _advance(Connection* c, int64_t sent) noexcept nogil:
 
 
 cdef inline int64_t _send_some(NetThread* t, Connection* c, int64_t bytes_max) noexcept nogil:
-    """Returns the bytes sent in one call, -errno, 0 if the file was cut, _FILE_ERROR if unreadable.
+    """Sends with one call. Returns the number of bytes sent, -errno, 0 if the file was cut, or
+    _FILE_ERROR if it cannot be read.
 
     One call sends bytes and file pieces below SLICE_SENDFILE_MIN; sendfile sends a large piece.
     """
@@ -1193,7 +1200,8 @@ cdef inline int64_t _send_some(NetThread* t, Connection* c, int64_t bytes_max) n
 
 cdef int64_t _send_transported(NetThread* t, Connection* c, iovec* parts, int count, bint more,
                                int64_t bytes_max) noexcept nogil:
-    """As _send_some: a large piece is read, at most STAGE_BYTES of it, and goes out with the rest."""
+    """Does what _send_some does, over a transport: it reads at most STAGE_BYTES of a large piece,
+    and sends them with the other bytes."""
     cdef int64_t left
     cdef int64_t got
     if count == 0:

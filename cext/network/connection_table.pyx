@@ -1,5 +1,5 @@
-"""A network thread's connections: a hash map by id and a heap of deadlines, one entry each; and
-the list of those that wait for request memory, the longest waiting first.
+"""A network thread's connections: a hash map by id and a heap of deadlines, with one entry for each
+connection; and the list of those that wait for request memory, the longest waiting first.
 
 Only the owning thread uses it. Next on the data path: cext/network/connection.pyx.
 """
@@ -78,7 +78,7 @@ cdef void table_remove(NetThread* t, Connection* c) noexcept nogil:
     cdef Connection* moved
     while t.by_id[hole] != c:
         hole = (hole + 1) & mask
-    # Later entries of the run move back, so that no search stops at the hole.
+    # Later entries of the run move back, so that no search stops at the free place.
     i = (hole + 1) & mask
     while t.by_id[i] != NULL:
         home = _home(t, t.by_id[i].id)

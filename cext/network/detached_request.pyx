@@ -1,7 +1,7 @@
-"""A request to a native handler without a connection: tests drive handlers step by step with it.
+"""A request to a native handler without a connection, so that tests can call handlers step by step.
 
-Nothing resumes a request that waits except `resume`: the caller decides what happens in between.
-Next on the data path: cext/network/connection.pyx is what a connection does with the same calls.
+Only `resume` resumes a request that waits: the caller decides what happens in between.
+Next on the data path: cext/network/connection.pyx, which makes the same calls for a connection.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
@@ -82,8 +82,7 @@ cdef class DetachedRequest:
 
     @property
     def answer(self):
-        """The response with its size prefix; None while the request waits, and where there is
-        none."""
+        """The response with its size prefix; None while the request waits, or if it has no response."""
         if self.outcome != HANDLER_DONE:
             return None
         return PyBytes_FromStringAndSize(
@@ -91,7 +90,7 @@ cdef class DetachedRequest:
 
     @property
     def deadline_ns(self):
-        """When the wait ends, on the clock of received_ns; 0: the request does not wait."""
+        """When the wait ends, in ns on the clock of received_ns; 0: the request does not wait."""
         return self.parked.deadline_ns if self.outcome == HANDLER_PARKED else 0
 
     @property
@@ -99,7 +98,8 @@ cdef class DetachedRequest:
         return self.outcome == HANDLER_PYTHON
 
     def resume(self, *, bint expired=False):
-        """Wakes the request; `expired`: its deadline has passed. Returns `answer`."""
+        """Resumes the request; `expired`: its deadline has passed. Returns `answer`. Raises
+        ConnectionError where a connection would be closed."""
         if self.outcome == HANDLER_PARKED:
             with nogil:
                 self.outcome = self.owner.handler.resume(

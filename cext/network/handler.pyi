@@ -1,7 +1,7 @@
 class NativeHandler:
-    """Carries a native handler from the module that makes it to the Reactor; made by that module only."""
+    """Carries a native handler to the Reactor from the module that makes it."""
 
     apis: tuple[tuple[int, int, int], ...]  # (API key, first version, last version) it answers
 
 class PermissionTable:
-    """Carries the permissions from the module that makes them to Reactor.set_permissions."""
+    """Carries the permissions to Reactor.set_permissions from the module that makes them."""

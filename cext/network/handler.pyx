@@ -1,4 +1,4 @@
-"""Python's carriers of native handlers, which derive from NativeHandler and call declare(), and of
+"""Python objects that carry native handlers (they derive from NativeHandler and call declare()) and
 the permissions (cext/network/permissions.pyx).
 
 Next on the data path: cext/network/reactor.pyx puts the native handlers into its table.
@@ -23,7 +23,7 @@ cdef class NativeHandler:
         self.handler.handle, self.handler.resume, self.handler.abandon = handle, resume, abandon
 
     cdef void bind(self, Waker* waker):
-        """Gives the handler its waker; a handler whose requests never wait ignores it."""
+        """Passes the waker to the handler; a handler whose requests never wait ignores it."""
 
 
 cdef class PermissionTable:

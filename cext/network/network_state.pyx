@@ -1,7 +1,7 @@
 """Shared state of the network threads: inboxes, the queue to Python, the byte budget, the events.
 
-Everything here is plain C memory behind short mutexes or atomics; no thread holds a lock across a
-call that can wait. Next on the data path: cext/network/connection.pyx.
+All of it is C memory, guarded by mutexes or atomics; no thread holds a lock during a call that can
+wait. Next on the data path: cext/network/connection.pyx.
 """
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -25,8 +25,8 @@ from barnabas.cext.network.sockets cimport (
 )
 
 cdef enum:
-    EVENT_QUIET_NS = 1000000000     # one line for each peer and second
-    WATCH_NS = 1000000              # a handler that got no further in this time is taken to wait
+    EVENT_QUIET_NS = 1000000000     # one log line for each peer and second
+    WATCH_NS = 1000000              # a handler without progress in this time is assumed to wait
 
 
 # ------------------------------------------------------------------ making and freeing
@@ -185,7 +185,7 @@ cdef bint inbox_post(NetThread* t, Mail* mail) noexcept nogil:
 
 
 cdef int64_t inbox_take(NetThread* t, bint* wake_all) noexcept nogil:
-    """Swaps the inbox with t.taken: the number of mails there now."""
+    """Swaps the inbox with t.taken. Returns the number of mails in t.taken."""
     cdef Inbox* box = &t.inbox
     cdef Mail* mails
     cdef int64_t count
@@ -275,14 +275,15 @@ cdef bint queue_push(Network* n, const Connection* c) noexcept nogil:
 
 
 cdef PyRequest* queue_pop(Network* n, int64_t timeout_ms) noexcept nogil:
-    """Waits for a request, which the caller frees. Returns NULL at the timeout, for a taker that is
-    let go, or when the queue is closed and empty.
+    """Waits for a request, which the caller frees. Returns NULL at the timeout, after queue_let_go,
+    or when the queue is closed and empty.
 
     Python runs one thread at a time, and switches between threads are expensive: with eight threads
-    an OffsetCommit cost 150 us of CPU, with one 93. Therefore a thread that comes while another
-    handles a request leaves the queue to it and only watches: if no thread took a request within
-    WATCH_NS, the other one waits for something or is slow, and the watcher takes a request too.
-    While the queue is not empty, one thread watches, unless all threads handle requests.
+    an OffsetCommit cost 150 us of CPU, with one 93. Therefore a thread that comes while another one
+    handles a request does not take the next request, and only watches: if no thread has taken a
+    request within WATCH_NS, the other thread waits for something or is slow, and the watcher takes
+    a request too. While the queue is not empty, one thread watches, unless all threads handle
+    requests.
     """
     cdef int64_t until_ns = net_clock_ns() + timeout_ms * 1000000 if timeout_ms >= 0 else -1
     cdef PyRequest* r
@@ -309,7 +310,7 @@ cdef PyRequest* queue_pop(Network* n, int64_t timeout_ms) noexcept nogil:
         if watches:
             n.queue.watched = False
             if not late:
-                taken = -1          # woken before its time was over
+                taken = -1          # woken before WATCH_NS were over
             late = look_ns == until_ns and late
         n.queue.waiting -= 1
         n.queue.waiting_since_ns -= since_ns
@@ -326,9 +327,9 @@ cdef PyRequest* queue_pop(Network* n, int64_t timeout_ms) noexcept nogil:
 
 
 cdef PyRequest* queue_pop_now(Network* n) noexcept nogil:
-    """Returns a request without a wait, if no other thread handles one; else NULL. It is short, so
-    the caller keeps the GIL: a thread that releases it for the next request passes it to a thread
-    that has nothing to do, and must get it back."""
+    """Returns a request without a wait if no other thread handles one; otherwise NULL. It is short,
+    so the caller keeps the GIL: a thread that releases the GIL here passes it to a thread without
+    work, and then has to wait for it."""
     cdef PyRequest* r = NULL
     if atomic_load_i64(&n.queue.count) == 0:
         return NULL
@@ -358,7 +359,8 @@ cdef PyRequest* _take_first(Network* n) noexcept nogil:
 
 
 cdef bint queue_is_full(Network* n) noexcept nogil:
-    """Checked before a connection is read; its earlier requests still enter, one at a time."""
+    """Returns whether connections must not be read. Requests that were read before still enter the
+    queue, one for each connection."""
     return atomic_load_i64(&n.queue.count) >= atomic_load_i64(&n.limits[LIMIT_QUEUED_REQUESTS])
 
 
@@ -370,7 +372,7 @@ cdef void queue_let_go(Network* n, int64_t count) noexcept nogil:
 
 
 cdef void queue_close(Network* n) noexcept nogil:
-    """Drops the waiting requests, whose connections are gone."""
+    """Closes the queue and drops the waiting requests, whose connections have closed."""
     cdef PyRequest* r
     pthread_mutex_lock(&n.queue.lock)
     n.queue.closed = True
@@ -387,14 +389,15 @@ cdef void queue_close(Network* n) noexcept nogil:
 
 # ------------------------------------------------------------------ the budget of request bytes
 
-# Let Q be queued.max.request.bytes. A buffer of more than LARGE_BUFFER_BYTES is large. Large buffers
-# grow while no more than 3/4 Q is held, and those of one address while they hold no more than Q/4.
-# Smaller ones are given memory while less than Q is held, or while all small ones hold less than Q/4:
-# large requests never stop them. Of this reserve one address leaves a quarter to the others: its small
-# buffers grow while they hold no more than Q/8, and its connections begin to read while they hold no
-# more than 3/16 Q. A request may be larger than its share, so one connection of each address may exceed
-# the share, and one of all may exceed the budget (the overdrafts), or connections with half a request
-# each could wait for each other for ever.
+# Let Q be queued.max.request.bytes. A buffer of more than LARGE_BUFFER_BYTES is large. Large
+# buffers may grow while no more than 3/4 Q is in use, and those of one address while they use no
+# more than Q/4. Small buffers get memory while less than Q is in use, or while all small ones use
+# less than Q/4, so that large requests never stop them. Of this reserve one address leaves a part
+# to the others: its small buffers may grow while they use no more than Q/8, and its connections
+# begin to read while they use no more than 3/16 Q. A request may be larger than its share.
+# Therefore one connection of each address may exceed the share, and one of all connections may
+# exceed the budget (the overdrafts); otherwise connections with half a request each could wait for
+# each other for ever.
 
 cdef inline bint _fits(Network* n, Connection* c, int64_t capacity) noexcept nogil:
     cdef int64_t limit = atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES])
@@ -424,7 +427,7 @@ cdef inline bint _free_for(int64_t* overdraft_id, Connection* c) noexcept nogil:
 
 
 cdef bint budget_allows(Network* n, Connection* c, int64_t capacity) noexcept nogil:
-    # No address has more than its share of small buffers while all together hold no more than that.
+    # While all small buffers use no more than the share of one address, no address exceeds it.
     if capacity <= LARGE_BUFFER_BYTES and (
             atomic_load_i64(&n.held_bytes) + capacity
             <= atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES]) >> 3):

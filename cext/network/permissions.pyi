@@ -5,7 +5,8 @@ from barnabas.cext.network.handler import PermissionTable
 LIMITS: Mapping[str, int]
 
 class DecisionTable(PermissionTable):
-    """The decisions of one broker: bytes in UTF-8, addresses of 16 bytes, Kafka's numbers."""
+    """The decisions of one broker: principals and names in UTF-8, addresses in 16 bytes, Kafka's
+    numbers."""
 
     @property
     def epoch(self) -> int: ...

@@ -1,21 +1,21 @@
 """The permissions: decisions of the authorizer, kept for native handlers.
 
-A decision says whether a principal, from a host, may do an operation on a resource. Python makes it
-(the authorizer), stores it with the epoch that the rules had before, and moves the epoch after each
-change of a rule. A decision counts only in its own epoch, and each use compares the two: a change
-of a rule takes every earlier decision from all connections at once.
+A decision says whether a principal, from a host, may do an operation on a resource. Python (the
+authorizer) makes it, stores it with the epoch that the rules had before, and increments the epoch
+after each change of a rule. A decision is valid only in its own epoch, and each use compares the
+two: so a change of a rule ends all earlier decisions, for all connections at once.
 
     key         principal, address, operation, resource type, name; all of it is compared
-    value       allowed or not; the epoch; until when it counts (monotonic)
-    look-up     by the network threads: no lock, no memory, no GIL
-    UNKNOWN     no decision counts: the right becomes a question of the request for Python
+    value       allowed or not; the epoch; until when it is valid (monotonic)
+    look-up     by the network threads: no lock, no allocation, no GIL
+    UNKNOWN     no decision is valid: the right becomes a question of the request for Python
     limits      DECISIONS_MAX decisions, BYTES_MAX of their principals and names; beyond these, and
-                with the first decision of a later epoch, the table begins empty
-                ASKED_MAX times Python decides for a request; then what is unknown is denied
+                with the first decision of a later epoch, the table is emptied
+                Python decides at most ASKED_MAX times for a request; then an unknown right is denied
                 QUESTIONS_BYTES_MAX of questions at a time; the others follow in the next turn
 
 Only threads that hold the GIL write. Readers are inside an epoch of the table's own domain
-(cext/memory/epoch.pyx), and what they may see is freed later.
+(cext/memory/epoch.pyx); memory that they may still read is freed later.
 Next: barnabas.security.decisions asks the authorizer.
 """
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint8_t
@@ -47,7 +47,7 @@ cdef const char* EMPTY = b""
 # Limits of a table, for tests.
 LIMITS = {"decisions": DECISIONS_MAX, "bytes": BYTES_MAX, "asked": ASKED_MAX}
 
-cdef struct Right:              # what is asked for; `hashed` is over all of it
+cdef struct Right:              # a right that is asked for; `hashed`: of all its fields
     const uint8_t* principal    # no bytes: User:ANONYMOUS
     int64_t principal_bytes
     const uint8_t* address
@@ -57,8 +57,8 @@ cdef struct Right:              # what is asked for; `hashed` is over all of it
     int64_t name_bytes
     int64_t hashed
 
-cdef struct Decision:           # principal and name follow it; never changed once others see it
-    Decision* next              # of the same place; older
+cdef struct Decision:           # principal and name follow it; it never changes once others see it
+    Decision* next              # an older one of the same place
     int64_t hashed
     int64_t epoch
     int64_t until_ns
@@ -213,7 +213,7 @@ cdef int _ask(Permissions* shared, Request* r, int operation, int resource_type,
 # -------------------------------------------------------------------------------- Python
 
 cdef class Asking:
-    """A right in Python's terms: its bytes stay in memory as long as it does."""
+    """A right in Python's terms. It keeps its bytes in memory."""
     cdef Right right
     cdef tuple kept
 
@@ -238,8 +238,8 @@ cdef class Asking:
 
 cdef class DecisionTable(PermissionTable):
     """The decisions of one broker. Principals and names are UTF-8, addresses have 16 bytes, and
-    operations and resource types are Kafka's numbers. Every method keeps the GIL, and so writes
-    alone."""
+    operations and resource types are Kafka's numbers. Every method keeps the GIL, so only one
+    thread writes at a time."""
     cdef Core* core
 
     def __cinit__(self):
@@ -263,21 +263,21 @@ cdef class DecisionTable(PermissionTable):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the rules. Read it before the rules that a decision comes from."""
+        """The epoch of the rules. Read it before the rules from which a decision is made."""
         return atomic_load_i64(&self.core.shared.epoch)
 
     def new_epoch(self) -> None:
-        """Takes back every decision. Call it when rules have changed, before the answer to the
-        client that changed them."""
+        """Ends the validity of every decision. Call it when rules have changed, before the answer
+        to the client that changed them."""
         atomic_add_i64(&self.core.shared.epoch, 1)
 
     def decide(
         self, bytes principal, bytes address, int operation, int resource_type, bytes name, *,
         bint allowed, int64_t epoch, int64_t until_ns=INT64_MAX,
     ) -> None:
-        """Stores a decision that was made in that epoch, in place of an earlier one. It counts for
-        requests that were received until `until_ns` (monotonic). Raises ValueError for an address
-        of another size, MemoryError."""
+        """Stores a decision that was made in that epoch, and replaces an earlier one. It is valid
+        for requests that were received until `until_ns` (monotonic). Raises ValueError for an
+        address of another size, and MemoryError."""
         cdef Asking asking = Asking(principal, address, operation, resource_type, name)
         cdef int answer = PERMISSION_ALLOWED if allowed else PERMISSION_DENIED
         if not _store(self.core, asking.hashed(self.core), answer, epoch, until_ns):
@@ -297,10 +297,10 @@ cdef class DecisionTable(PermissionTable):
 
     @property
     def count(self) -> int:
-        """Returns the number of decisions in the table, with those that do not count any more."""
+        """Returns the number of decisions in the table, with those that are no longer valid."""
         return self.core.count
 
     @property
     def held_bytes(self) -> int:
-        """Returns the bytes of their principals and names."""
+        """Returns the size of their principals and names in bytes."""
         return self.core.held_bytes

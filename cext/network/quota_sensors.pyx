@@ -1,6 +1,6 @@
 """Sensors of client quotas, which Python owns, and their bindings to connections.
 
-quotas.pxd has what they are, and what network threads do with them.
+quotas.pxd describes them, and how network threads use them.
 """
 from libc.math cimport INFINITY, isfinite
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t
@@ -24,7 +24,9 @@ cdef enum:
 
 
 cdef class Sensor:
-    """What the clients with equal tags have used of one quota."""
+    """The use of one quota by the clients with equal tags. `samples`: quota.window.num;
+    `window_ms`: the length of a window; `wait_ms_max`: the longest wait. Raises ValueError and
+    MemoryError."""
     cdef QuotaSensor quota
 
     def __cinit__(self, *, int samples, int64_t window_ms, int64_t wait_ms_max=INT32_MAX):
@@ -44,7 +46,7 @@ cdef class Sensor:
 
     @property
     def limit(self):
-        """What is allowed a second; None: everything."""
+        """The quota in units a second; None: no limit."""
         return self.quota.limit if isfinite(self.quota.limit) else None
 
     @limit.setter
@@ -58,28 +60,28 @@ cdef class Sensor:
 
     @property
     def is_bound(self):
-        """Whether a connection uses it."""
+        """Whether a connection uses the sensor."""
         return atomic_load_i64(&self.quota.refs) != 0
 
     @property
     def used_ms(self):
-        """When it was last used, by the broker's monotonic clock; 0: never."""
+        """The time of the last use in ms, by the broker's monotonic clock; 0: never."""
         return self.quota.used_ms
 
     def use(self, double amount, int64_t now_ms):
-        """Counts a use; returns for how many ms the client must wait."""
+        """Counts a use of `amount` units. Returns how long the client must wait in ms."""
         return quota_use(&self.quota, amount, now_ms)
 
     def use_within(self, double amount, int64_t now_ms):
-        """As use(), but a use that exceeds the quota is not counted."""
+        """Does what use() does, but does not count a use that exceeds the quota."""
         return quota_use(&self.quota, amount, now_ms, True)
 
     def rate(self, int64_t now_ms):
-        """The present rate a second."""
+        """Returns the present rate in units a second."""
         return self._measured(&self.quota.used, now_ms)[0]
 
     def mean_wait_ms(self, int64_t now_ms):
-        """The mean of the waits of the last minute; None without any."""
+        """Returns the mean wait of the last minute in ms; None without any wait."""
         total, count = self._measured(&self.quota.waits, now_ms)[1:]
         return total / count if count else None
 
@@ -94,8 +96,8 @@ cdef class Sensor:
 
 def bind(PendingRequest pending not None, int64_t generation, sensors not None):
     """Sets the quotas of a request's client on its connection: for each kind a Sensor, or None.
-    `generation`: of the quotas by which they were found (Reactor.set_quotas). The caller keeps each
-    sensor while it `is_bound`."""
+    `generation`: of the quotas from which the sensors come (Reactor.set_quotas). The caller keeps
+    each sensor while it `is_bound`. Raises MemoryError."""
     cdef QuotaSensor* found[QUOTA_KINDS]
     cdef const uint8_t* frame = pending.data
     cdef Mail mail

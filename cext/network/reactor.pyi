@@ -9,21 +9,21 @@ from barnabas.cext.memory.sys import SystemCalls
 LIMITS: Mapping[str, tuple[int, int]]
 
 class NetworkEvent(NamedTuple):
-    """What a peer did wrong: one a peer and second, `suppressed` more before it."""
+    """An error of a peer. There is one for each peer and second; `suppressed` more came before it."""
 
     reason: str
     listener: str
     host: str
     port: int
-    detail: int  # the frame's size, bytes that waited, the number of connections, an errno
+    detail: int  # the frame's size, waiting bytes, the number of connections, or an errno
     suppressed: int
 
 class Reactor:
     """Listeners, network threads and the queue to Python of one broker.
 
-    Limits have Kafka's names; see LIMITS for those there are. `flexible_from[key]` is the first
-    version whose request header has a tagged section, -1 for none. Code that wakes a connection
-    for a native handler must stop before the reactor is freed.
+    Limits have Kafka's names; LIMITS has all of them. `flexible_from[key]`: the first version whose
+    request header has tagged fields; -1: none. Code that wakes a connection for a native handler
+    must stop before the reactor is freed.
     """
 
     def __init__(
@@ -66,17 +66,18 @@ class Reactor:
     def look_at_timers(self) -> None: ...
     def events(self) -> list[NetworkEvent]: ...
     def counters(self) -> dict[str, Any]:
-        """Since the start: requests, python_requests, bytes_in, bytes_out, closed {reason: n},
-        connections_total {listener: n},
-        accept_blocked_ns {listener: n}, accept_throttles and address_throttles {listener: (count,
-        ns)}: what rates of new connections held; events_lost. At this moment: connections {listener: n},
-        connection_count, parked, held_bytes, python_queue, python_waiting, answer_queue, and for each of
-        `threads` its connections, by_listener {listener: n}, bytes_in, bytes_out,
-        wakeups, idle_ns, run_ns and idle_ratio.
+        """Returns, since the start: requests, python_requests, bytes_in, bytes_out, closed {reason:
+        n}, connections_total {listener: n}, accept_blocked_ns {listener: n}, events_lost, and how
+        often and how long rates of new connections delayed them: accept_throttles and
+        address_throttles {listener: (count, ns)}. At this moment: connections {listener: n},
+        connection_count, parked, held_bytes, python_queue, python_waiting, answer_queue, and for
+        each of `threads` its connections, by_listener {listener: n}, bytes_in, bytes_out, wakeups,
+        idle_ns, run_ns and idle_ratio.
         """
 
     def request_metrics(self) -> dict[int, dict[str, Any]]:
-        """By API key (-1: Fetch from another broker), since the start: versions {version: n} and
-        errors {code: n} answered, times {part: (sum in ns, {bucket of cext.memory.histogram: n})} by the
-        names of request_metrics.TIME_NAMES; and how many are parked at this moment.
+        """Returns, for each API key (-1: Fetch from another broker), since the start: versions
+        {version: n} and errors {code: n} of the answers, times {part: (sum in ns, {bucket of
+        cext.memory.histogram: n})} by the names of request_metrics.TIME_NAMES; and the number of
+        requests that are parked at this moment.
         """

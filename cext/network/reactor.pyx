@@ -42,7 +42,7 @@ from barnabas.cext.network.transport cimport Transport
 cdef enum:
     PAUSED_TURN = 64
     LOGIN_BYTES_MAX = 524288        # the default of sasl.server.max.receive.size
-    RETIRE_GRACE_MS = 5000          # for the requests of a thread that must end
+    RETIRE_GRACE_MS = 5000          # time for the requests of a thread that must end
 
 # name -> (place in Network.limits, default); -1 or 0: see each
 LIMITS = {
@@ -107,7 +107,7 @@ cdef void _network_loop(NetThread* t) noexcept nogil:
         if t.chain_first[CHAIN_BUFFERED] != NULL:
             conn_buffered(t)
         if t.chain_first[CHAIN_HANDSHAKES] != NULL:
-            conn_handshake(t)       # one in each turn: others do not wait for all of them
+            conn_handshake(t)       # one in each turn, so that other connections do not wait for all
         _resume_paused(t)
         while t.dead != NULL:
             c = t.dead
@@ -126,7 +126,8 @@ cdef void _network_loop(NetThread* t) noexcept nogil:
 
 
 cdef bint _finished(NetThread* t) noexcept nogil:
-    """Starts the drain when the reactor stops or has a thread too many; true when it is over."""
+    """Starts the drain when the reactor stops or the thread is no longer needed. Returns True when
+    the drain is over."""
     if atomic_load_i64(&t.network.state) == STATE_RUNNING:
         return _retired(t)
     if not t.draining:
@@ -173,8 +174,8 @@ cdef int _sleep_ms(NetThread* t) noexcept nogil:
 
 
 cdef void _visit_all(NetThread* t, bint resume) noexcept nogil:
-    """Settles every connection, or resumes every waiting one. It walks a copy of the heap, which
-    closes change; without memory for a copy, the deadlines do the same later."""
+    """Settles every connection, or resumes every waiting one. It goes through a copy of the heap,
+    because a close changes the heap; without memory for a copy, the deadlines do the same later."""
     cdef int64_t count = t.heap_count
     cdef int64_t i
     cdef Connection** all_of_them = <Connection**>malloc((count + 1) * sizeof(Connection*))
@@ -223,11 +224,12 @@ cdef void _read_mail(NetThread* t) noexcept nogil:
         else:
             conn_close(t, c, WHY_HANDLER, 0)
     if wake_all:
-        _visit_all(t, True)         # a wake was lost for want of memory
+        _visit_all(t, True)         # memory ran out and a wake was lost
 
 
 cdef void _mark(NetThread* t, Connection* c, Farewell* farewell) noexcept nogil:
-    """Registers Python's wish to learn of the close; reports it at once if it has closed (NULL)."""
+    """Marks a connection whose close Python waits for; reports it at once if it has closed (c is
+    NULL)."""
     if c == NULL:
         closings_put(&t.network.closings, farewell)
     elif c.farewell != NULL:
@@ -248,7 +250,7 @@ cdef Connection* _next_with_room(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef void _resume_paused(NetThread* t) noexcept nogil:
-    """Lets paused connections read again while memory is free, the longest waiting first."""
+    """Makes paused connections read again while memory is free, the longest waiting first."""
     cdef Connection* c = _next_with_room(t, t.paused)
     cdef Connection* following
     cdef int turn = 0
@@ -261,8 +263,8 @@ cdef void _resume_paused(NetThread* t) noexcept nogil:
 
 
 cdef bint _room_is_there(NetThread* t) noexcept nogil:
-    """Before a thread sleeps, it announces that it waits for memory, and then checks once more: see
-    room_came_free."""
+    """Announces, before the thread sleeps, that it waits for memory, and then checks once more: see
+    room_came_free. Returns whether memory is free."""
     if atomic_cas_i64(&t.waits_for_room, 0, 1):
         atomic_add_i64(&t.network.room_waiters, 1)
     atomic_fence()
@@ -349,7 +351,7 @@ cdef class Reactor:
             handler.bind(&self._network.waker)
 
     cdef int _route(self, NativeHandler handler) except -1:
-        """Puts a handler into the table by which requests find it."""
+        """Adds a handler to the table in which requests find it."""
         cdef Route* route
         if handler.handler.context == NULL:
             raise ValueError(f"{handler!r} has no handler in it")
@@ -407,9 +409,10 @@ cdef class Reactor:
         atomic_store_i64(&self._network.gate[1], gate[1])
 
     def set_quotas(self, int64_t generation, throttle_from) -> None:
-        """Sets the generation of the quotas: until the quotas of a request's client are of it,
-        requests come to next_request() with `unmetered` set. 0: there are no quotas.
-        `throttle_from`: by API key, the first version whose answer has a throttle time."""
+        """Sets the generation of the quotas. While the quotas of a request's client are of another
+        generation, its requests come to next_request() with `unmetered` set. 0: there are no
+        quotas. `throttle_from`: for each API key, the first version whose answer has a throttle
+        time."""
         cdef int i
         for i in range(API_KEYS_MAX):
             self._network.throttle_from[i] = throttle_from.get(i, -1)
@@ -417,7 +420,7 @@ cdef class Reactor:
 
     def set_permissions(self, PermissionTable permissions not None) -> None:
         """Makes native handlers check the rights of all connections that open from now on. Raises
-        RuntimeError when they do so already: connections refer to the table."""
+        RuntimeError when permissions are set already, because connections refer to them."""
         with self._lock:
             if self._permissions is not None:
                 raise RuntimeError("the reactor has permissions already")
@@ -477,9 +480,10 @@ cdef class Reactor:
             &self._network.has_address_rates, len(rates) > 0 or default < LISTENER_LIMIT_NONE)
 
     def resize(self, int network_threads) -> None:
-        """Changes the number of network threads. New threads begin at once. A thread too many takes
-        no new connections, answers its requests for 5 s at most, closes its connections and ends:
-        their clients connect again."""
+        """Changes the number of network threads. New threads begin at once. A thread that is no
+        longer needed takes no new connections, answers its requests for at most 5 s, closes its
+        connections and ends; their clients connect again. Raises ValueError for another number,
+        RuntimeError when the reactor is not running, and MemoryError."""
         cdef Network* n = self._network
         cdef NetThread* t
         cdef int i
@@ -522,10 +526,11 @@ cdef class Reactor:
                bint login=False, *, int64_t login_bytes_max=LOGIN_BYTES_MAX,
                Transport transport=None) -> int:
         """Opens a listener and returns its port (for port 0, the port that the system chose).
-        `login`: its connections have to log in before anything else is answered, with frames of
-        `login_bytes_max` at most. Without a transport they are plain.
+        `login`: its connections have to log in before other requests are answered, with frames of
+        at most `login_bytes_max` bytes. `transport`: None: the connections use no TLS.
 
-        Raises OSError with its errno if the port is in use or the host does not have the address.
+        Raises OSError with its errno if the port is in use or the host does not have the address,
+        ValueError for a name that exists or too many listeners, RuntimeError after stop().
         """
         cdef Network* n = self._network
         cdef int index
@@ -611,7 +616,7 @@ cdef class Reactor:
     def stop(self, int64_t timeout_ms=5000) -> None:
         """Stops accepting and reading, waits for the answers in progress, then closes everything.
 
-        After timeout_ms it closes connections without an answer. A second call is harmless.
+        After timeout_ms it closes connections without an answer. A second call does nothing.
         """
         cdef Network* n = self._network
         cdef int i
@@ -646,7 +651,7 @@ cdef class Reactor:
             for i in range(n.made_count):
                 t = n.threads[i]
                 pthread_mutex_lock(&t.inbox.lock)
-                t.inbox.wake_all = True     # as if it had been woken: no thread wakes it again
+                t.inbox.wake_all = True     # as after a wake, so that no thread wakes it again
                 pthread_mutex_unlock(&t.inbox.lock)
                 _close_both(&t.epoll_fd, &t.event_fd)
             _close_both(&n.acceptor_epoll_fd, &n.acceptor_event_fd)
@@ -656,8 +661,8 @@ cdef class Reactor:
                     n.listeners[i].fd = -1
 
     def next_request(self, int64_t timeout_ms=-1):
-        """Returns the next request for Python; None after timeout_ms (-1: never), when let go or
-        stopped."""
+        """Waits for the next request for Python and returns it; None after timeout_ms (-1: no
+        timeout), after let_go(), or when the reactor has stopped."""
         cdef PyRequest* request = queue_pop_now(self._network)
         if request == NULL:
             with nogil:
@@ -667,15 +672,15 @@ cdef class Reactor:
         return pending_request(self, self._network, self._names, request)
 
     def next_closed(self, int64_t timeout_ms=-1):
-        """Returns the id of the next closed connection that tell_closing() had marked; None after
-        timeout_ms (-1: never), or when the reactor stops."""
+        """Waits for a closed connection that tell_closing() has marked and returns its id; None
+        after timeout_ms (-1: no timeout), or when the reactor stops."""
         cdef uint64_t connection_id
         with nogil:
             connection_id = closings_take(&self._network.closings, timeout_ms)
         return connection_id or None
 
     def let_go(self, int64_t takers) -> None:
-        """Makes next_request return None to `takers` present or later callers."""
+        """Makes next_request() return None to `takers` present or later callers."""
         queue_let_go(self._network, takers)
 
     @property
@@ -799,7 +804,7 @@ cdef AddressLimit* _address_limits(limits) except NULL:
 def _listening_socket(host: str, port: int, backlog: int, receive_buffer_bytes: int):
     """Returns a socket that listens and does not block. The wildcard of IPv6 accepts IPv4 too, as
     in Kafka."""
-    # As bytes: text goes through the codec `idna`, whose tables take 2 ms of a start to import.
+    # As bytes, because text needs the codec `idna`, whose import adds 2 ms to a start.
     name = host.encode() if host.isascii() else host
     found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     if not found:

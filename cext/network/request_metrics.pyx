@@ -27,7 +27,7 @@ cdef void metrics_free(RequestMetricsTable* f) noexcept nogil:
 
 cdef RequestMetrics* metrics_make(RequestMetricsTable* f, int32_t key) noexcept nogil:
     cdef void* made = calloc(1, sizeof(RequestMetrics))
-    atomic_store_pointer(<void**>&f.of_key[key], made)      # its reader finds zeros in it
+    atomic_store_pointer(<void**>&f.of_key[key], made)      # a reader sees it with zeros
     return <RequestMetrics*>made
 
 

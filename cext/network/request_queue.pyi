@@ -2,9 +2,9 @@ from typing import Any
 
 # The states of a login.
 OPEN: int  # every request is answered
-EXPIRING: int  # every request is, until the login ends; then SaslHandshake alone
-NEEDED: int  # ApiVersions and SaslHandshake are
-TOKENS: int  # SaslAuthenticate is
+EXPIRING: int  # every request is answered until the login ends; then SaslHandshake only
+NEEDED: int  # ApiVersions and SaslHandshake are answered
+TOKENS: int  # SaslAuthenticate is answered
 RAW_TOKENS: int  # each frame is a token: SaslAuthenticate version -1, `data` is the token
 CERTIFICATE: int  # no request: `data` is the client's certificate, in DER
 FAILED: int  # the connection closes when the answer is sent
@@ -24,12 +24,12 @@ class PendingRequest:
     listener_index: int
     connection_id: int
     received_ns: int  # monotonic
-    gated: bool  # its native handler has not seen it: answer it, or let it proceed
-    unmetered: bool  # the quotas of its client are not known: quota_sensors.bind()
-    native: bool  # unmetered, and a native handler answers it: then proceed(again=True)
+    gated: bool  # its native handler has not seen it: answer it, or call proceed()
+    unmetered: bool  # the quotas of its client are not known: call quota_sensors.bind()
+    native: bool  # unmetered, and a native handler answers it: then call proceed(again=True)
     login: int  # the login state of the connection: OPEN, NEEDED, ...
-    principal: bytes  # what set_principal() gave last; empty before: User:ANONYMOUS
-    session: bytes  # what set_login() gave last; empty before
+    principal: bytes  # of the last set_principal(); empty before: User:ANONYMOUS
+    session: bytes  # of the last set_login(); empty before
     @property
     def peer(self) -> tuple[str, int]: ...
     @property
@@ -41,7 +41,7 @@ class PendingRequest:
     def reply(self, frame: Readable | list[Readable] | tuple[Readable, ...]) -> None: ...
     def silent(self) -> None: ...
     def leave(self) -> None:
-        """Frees the handler for the next request; this thread or another answers this one."""
+        """Frees the handler for the next request; this or another thread answers the request."""
     def waits(self) -> None: ...
     def close(self) -> None: ...
     def muffle(self) -> None: ...
@@ -50,4 +50,5 @@ class PendingRequest:
     def set_principal(self, principal: bytes) -> None: ...
     def throttle(self, throttle_ms: int) -> None: ...
     def tell_closing(self) -> None:
-        """Reactor.next_closed() gives this connection's id once it has closed; also when it has."""
+        """Makes Reactor.next_closed() return this connection's id when it closes, or if it has
+        closed already."""

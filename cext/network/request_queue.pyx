@@ -1,7 +1,7 @@
-"""The request queue: requests that Python answers, and the return of the answers.
+"""The request queue: the requests that Python answers, and the way of the answers back.
 
-Any thread may answer a PendingRequest, once. `reply` copies the answer into C memory and puts it
-into the inbox of the connection's network thread, which sends it. Next: barnabas.api.
+Any thread may answer a PendingRequest, once. `reply` copies the answer into C memory and posts it
+to the inbox of the connection's network thread, which sends it. Next: barnabas.api.
 """
 import socket
 
@@ -37,7 +37,7 @@ cdef enum:
     SESSION_BYTES_MAX = 65536       # of the session of a connection, and of its principal
 
 cdef bytes V4_MAPPED = b"\0" * 10 + b"\xff\xff"
-# The last address and its text: requests of one machine often follow each other.
+# The last address and its text, because requests of one machine often follow each other.
 cdef tuple _last_peer = (b"", "")
 
 
@@ -93,20 +93,21 @@ cdef class PendingRequest:
 
     @property
     def caller(self) -> bytes:
-        """The client's address and principal, where answers depend on them; empty without an
-        authorizer."""
+        """The client's address and principal, if answers depend on them; empty without an authorizer."""
         return b"" if atomic_load_pointer(&self._network.permissions) == NULL else self.address + self.principal
 
     @property
     def questions(self) -> list:
-        """The rights that its native handler asks for, as (operation, resource type, name) with
-        Kafka's numbers; empty for a request that Python is to answer."""
+        """The rights that its native handler asks for: (operation, resource type, name) of each,
+        with Kafka's numbers; empty for a request that Python must answer."""
         return questions_of(self._questions) if self._questions else []
 
     def reply(self, frame) -> None:
-        """Sends one frame, its 4-byte size included: bytes-like, or a list of them to be joined.
+        """Sends the answer: one frame with its 4-byte size, as a bytes-like object or a list of
+        such.
 
-        Raises ValueError when the size is not the frame's, RuntimeError when answered before.
+        Raises ValueError when the size prefix is wrong, RuntimeError when the request was answered
+        before, and MemoryError.
         """
         cdef Mail mail
         if self._muffled:
@@ -136,11 +137,11 @@ cdef class PendingRequest:
         self._post(&mail)
 
     def waits(self) -> None:
-        """Ends the handler's part; another thread answers. Time from now on counts as remote."""
+        """Ends the handler's part; another thread answers. The time from now on counts as remote."""
         self._parked_ns = self._network.system.monotonic_ns(self._network.system)
 
     def leave(self) -> None:
-        """Frees the handler for the next request; this thread or another answers this one."""
+        """Frees the handler for the next request; this or another thread answers the request."""
         self._runs_no_more()
 
     cdef void _runs_no_more(self) noexcept:
@@ -160,7 +161,8 @@ cdef class PendingRequest:
 
     def proceed(self, *, bint again=False) -> None:
         """Passes a gated request to its native handler, which answers it unless it is muffled.
-        `again`: its native handler has passed the request to Python, and can go on now."""
+        `again`: the native handler has passed the request to Python, and can continue now. Raises
+        RuntimeError for another request, and MemoryError."""
         cdef Mail mail
         if not self.gated and not again:
             raise RuntimeError("no handler waits for this request")
@@ -172,16 +174,17 @@ cdef class PendingRequest:
         self._post(&mail)
 
     def set_login(self, int login, bytes session not None, int64_t ends_ns=0) -> None:
-        """Sets the login state of the connection, and the bytes that its next requests show as
-        `session`. `ends_ns`: when a login that is EXPIRING ends, monotonic. Takes effect before the
-        answer to this request is sent."""
+        """Sets the login state of the connection, and the bytes that its next requests have as
+        `session`. `ends_ns`: when a login that is EXPIRING ends, monotonic. It takes effect before
+        the answer to this request is sent. Raises ValueError for another state or too many bytes,
+        and MemoryError."""
         if not LOGIN_OPEN <= login <= LOGIN_FAILED:
             raise ValueError(f"there is no login state {login}")
         self._set(MAIL_LOGIN, login, session, ends_ns)
 
     def set_principal(self, bytes principal not None) -> None:
         """Sets the principal of the connection: User:NAME in UTF-8. Call it before the set_login()
-        that lets the client go on."""
+        that opens the connection for other requests."""
         self._set(MAIL_PRINCIPAL, 0, principal, 0)
 
     cdef int _set(self, int kind, int login, bytes value, int64_t ends_ns) except -1:
@@ -200,11 +203,12 @@ cdef class PendingRequest:
         return 0
 
     def throttle(self, int64_t throttle_ms) -> None:
-        """Makes the client wait after its answer, which gets the throttle time."""
+        """Makes the client wait for throttle_ms after its answer, which gets this throttle time."""
         self._throttle_ms = max(self._throttle_ms, throttle_ms)
 
     def tell_closing(self) -> None:
-        """Reactor.next_closed() gives this connection's id once it has closed; also when it has."""
+        """Makes Reactor.next_closed() return this connection's id when it closes, or if it has
+        closed already. Raises MemoryError."""
         cdef Mail mail
         cdef Farewell* farewell = <Farewell*>malloc(sizeof(Farewell))
         cdef bint posted
@@ -240,8 +244,8 @@ cdef class PendingRequest:
         mail.answered_ns = self._network.system.monotonic_ns(self._network.system)
         mail.throttle_ms = self._throttle_ms
         budget_give(self._network, self._held_bytes)
-        # Keeps the GIL: the inbox is never locked for long, and releasing the GIL for each of many
-        # answers would pass it back and forth between threads with as little work.
+        # It keeps the GIL: the inbox is never locked for long, and releasing the GIL for each of
+        # many answers would make threads with little work exchange it all the time.
         posted = inbox_post(self._network.threads[self._thread_index], mail)
         if not posted:
             raise MemoryError("no memory for the answer")

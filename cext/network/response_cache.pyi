@@ -1,8 +1,8 @@
 from barnabas.cext.network.handler import NativeHandler
 
 class ResponseCache(NativeHandler):
-    """The response cache of one broker: a native handler for Reactor. `apis` are those whose answers
-    it may hold: (API key, first version, last version) each."""
+    """The response cache of one broker: a native handler for Reactor. `apis` are those whose
+    answers it may hold: (API key, first version, last version) each."""
     def __init__(self, apis: tuple[tuple[int, int, int], ...]) -> None: ...
     @property
     def generation(self) -> int:
@@ -26,6 +26,6 @@ class ResponseCache(NativeHandler):
         good_codes: int,
         caller: bytes = ...,
     ) -> bool:
-        """Stores the framed answer to `question` (the request's body), made in that generation and
-        without an error. `caller`: PendingRequest.caller. Returns False if it is overtaken or too
-        large."""
+        """Stores the framed answer to `question` (the request's body), which was made in that
+        generation and has `good_codes` error codes, all of them 0. `caller`: PendingRequest.caller.
+        Returns False if a change has overtaken the answer or it is too large."""

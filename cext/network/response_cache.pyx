@@ -1,17 +1,17 @@
-"""The response cache: network threads send answers of Python again for the same question.
+"""The response cache: network threads send an answer of Python again for the same question.
 
 A question is a request without its header: API key, version, listener and the bytes of the body;
-with an authorizer also the client's principal and address, since it shows only what they may see.
-Many clients send the same question repeatedly (ApiVersions at each connect, Metadata of their
-topics); Python answers only the first one after a change. A change of the cluster, of a feature
-level or of a rule of the authorizer (`forget`) or a log that goes offline moves the generation, and
-an answer is valid in its own generation only. Python reads the generation before it reads any state,
-so the cache rejects an answer that a change has overtaken.
+with an authorizer also the client's principal and address, because the answer shows only what the
+client may see. Many clients send the same question repeatedly (ApiVersions at each connect,
+Metadata of their topics); Python answers only the first one after a change. A change of the
+cluster, of a feature level or of a rule of the authorizer (`forget`), or a log that goes offline,
+starts a new generation, and an answer is valid only in its own generation. Python reads the
+generation before it reads any state, so the cache rejects an answer that a change has overtaken.
 
     slots       SLOTS answers, each in the slot of its question's hash; a newer answer replaces it
-    limits      QUESTION_BYTES_MAX, ANSWER_BYTES_MAX; BYTES_MAX in all, beyond which all are dropped
+    limits      QUESTION_BYTES_MAX, ANSWER_BYTES_MAX; BYTES_MAX for all; beyond it all are dropped
 
-The cache decodes no request: a new question goes to Python unread.
+The cache does not decode requests.
 Next: `lasting` of an API's module decides which answers to cache; broker/api/response_cache.py
 stores them.
 """
@@ -69,7 +69,7 @@ cdef struct Cache:
 
 
 cdef int64_t _generation(Cache* k) noexcept nogil:
-    # Neither count goes back, so the sum is the same only while both are.
+    # Neither count decreases, so the sum is equal only while both counts are equal.
     return atomic_load_i64(&k.forgotten) + offline_marks()
 
 
@@ -195,9 +195,10 @@ cdef class ResponseCache(NativeHandler):
         self, *, int64_t generation, int32_t listener_index, int16_t api_key, int16_t api_version,
         bytes question not None, bytes frame not None, int64_t good_codes, bytes caller=b"",
     ) -> bool:
-        """Stores the framed answer to `question` (the request's body), made in that generation and
-        without an error. `caller`: PendingRequest.caller. Returns False if it is overtaken or too
-        large."""
+        """Stores the framed answer to `question` (the request's body), which was made in that
+        generation and has `good_codes` error codes, all of them 0. `caller`: PendingRequest.caller.
+        Returns False if a change has overtaken the answer or it is too large. Raises ValueError for
+        a wrong frame or caller."""
         cdef int64_t size_bytes = len(question), answer_bytes = len(frame) - FRAME_HEAD_BYTES
         cdef int64_t caller_bytes = len(caller), held_bytes = caller_bytes + size_bytes + answer_bytes
         cdef const uint8_t* caller_at = <const uint8_t*><const char*>caller

@@ -2,19 +2,19 @@ from collections.abc import Sequence
 
 from barnabas.cext.network.transport import Transport
 
-REQUESTED: int  # of TlsContext(client_auth=): a client may show a certificate
-REQUIRED: int  # it must
+REQUESTED: int  # of TlsContext(client_auth=): a client may send a certificate
+REQUIRED: int  # a client must send one
 
 class TlsError(ValueError):
     """OpenSSL refused a key, a certificate or a setting; the text says why."""
 
 class TlsContext(Transport):
-    """The certificate, key and rules of one listener. Connections keep those that they began with.
+    """The certificate, key and rules of one listener. A connection keeps those with which it began.
 
-    chain: DER, the listener's own first, then those that lead to its authority. key: DER.
-    trusted: DER of the certificates that clients' chains must end at. client_auth: 0, REQUESTED
-    or REQUIRED. versions: of TLSv1.2 and TLSv1.3, one that has none of `suites` left out. suites:
-    OpenSSL's names, () for its defaults. Raises TlsError.
+    `chain`: certificates in DER, the listener's own first, then those up to its authority; `key`:
+    DER; `trusted`: DER of the certificates at which clients' chains must end; `client_auth`: 0,
+    REQUESTED or REQUIRED; `versions`: TLSv1.2 and TLSv1.3, without one that has none of the
+    `suites`; `suites`: OpenSSL's names, (): its defaults. Raises TlsError.
     """
 
     chain: tuple[bytes, ...]
@@ -32,8 +32,7 @@ class TlsContext(Transport):
         name: bytes = b"",
     ) -> None: ...
     def replace(self, other: TlsContext) -> None:
-        """Takes over everything of `other` for the connections to come; `other` gets what this
-        one had."""
+        """Exchanges certificate, key and rules with `other`: new connections use those of `other`."""
 
 def library() -> str: ...
 def reason_text(reason: int) -> str: ...

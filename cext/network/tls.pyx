@@ -141,9 +141,9 @@ cdef extern from "<openssl/crypto.h>" nogil:
     void OPENSSL_cleanse(void*, size_t)
 
 cdef enum:
-    RECORD_BYTES = 16384            # the plain bytes of one record, at most
-    READ_BYTES = 65536              # of records that OpenSSL takes from the socket at once
-    HANDSHAKE_BYTES_MAX = 131072    # from the peer, before its first request: certificates, mostly
+    RECORD_BYTES = 16384            # the most plain bytes of one record
+    READ_BYTES = 65536              # bytes of records that OpenSSL reads from the socket at once
+    HANDSHAKE_BYTES_MAX = 131072    # from the peer before its first request: mostly certificates
     TURN_BYTES = 262144             # received or sent in one call
     RECORD_OVERHEAD_MIN = 21        # a header of 5 bytes and a tag of 8, and in TLS 1.2 an
                                     # explicit nonce of 8; in TLS 1.3 a type, and a tag of 16
@@ -157,7 +157,7 @@ cdef struct Session:
     int fd
     bint open                       # the handshake is over
     bint ended                      # the socket has reached its end
-    bint failed                     # no more calls of OpenSSL
+    bint failed                     # OpenSSL must not be called any more
     bint buffered                   # see TRANSPORT_BUFFERED
     bint writes                     # see TRANSPORT_WRITES
     int more                        # more bytes follow those that are sent now
@@ -165,7 +165,7 @@ cdef struct Session:
     int64_t received                # in the handshake
     size_t held                     # plain bytes of the record that the socket has not taken
     int64_t reason
-    uint8_t first                   # of the bytes of the peer
+    uint8_t first                   # the first byte that the peer sent
 
 
 # ------------------------------------------------------------------ the socket, as OpenSSL sees it
@@ -178,7 +178,7 @@ cdef int _bio_read(BIO* bio, char* into, int size_bytes) noexcept nogil:
         if not s.open:
             s.reason = REASON_TOO_LARGE
             return -1
-        BIO_set_retry_read(bio)     # others have their turn; the socket still shows its bytes
+        BIO_set_retry_read(bio)     # other connections have their turn; epoll still reports the bytes
         return -1
     got = net_recv(s.fd, into, size_bytes)
     if got > 0:
@@ -187,7 +187,8 @@ cdef int _bio_read(BIO* bio, char* into, int size_bytes) noexcept nogil:
         s.received += got
         s.quota -= got
         return <int>got
-    # OpenSSL does not learn of the end: it would send no answers any more. tls_receive reports it.
+    # OpenSSL must not see the end, because it would send no more answers. tls_receive reports the
+    # end.
     s.ended = got != -EAGAIN and got != -EINTR
     BIO_set_retry_read(bio)
     return -1
@@ -218,7 +219,7 @@ cdef long _bio_ctrl(BIO* bio, int command, long _number, void* _pointer) noexcep
 
 # ------------------------------------------------------------------ a session
 
-cdef struct Shared:                 # what the sessions of a listener are made of
+cdef struct Shared:                 # the values from which a listener's sessions are made
     pthread_mutex_t lock
     SSL_CTX* context                # a new one replaces it (TlsContext.replace)
 
@@ -255,7 +256,8 @@ cdef void* tls_open(void* context, int fd) noexcept nogil:
 
 
 cdef int _failed(Session* s) noexcept nogil:
-    """Notes why, and empties the thread's queue of errors, which must be empty before each call."""
+    """Stores the reason, and empties the thread's queue of errors, which must be empty before each
+    call of OpenSSL."""
     cdef unsigned long error = ERR_peek_error()
     s.failed = True
     if s.reason == 0 and error:
@@ -288,7 +290,7 @@ cdef int tls_handshake(void* session) noexcept nogil:
 
 
 cdef ssize_t tls_receive(void* session, uint8_t* into, size_t size_bytes) noexcept nogil:
-    """0 also after close_notify; -EPROTO: reason() says what the peer did."""
+    """Receives as net_recv does. Returns 0 also after close_notify; -EPROTO: reason() has the cause."""
     cdef Session* s = <Session*>session
     cdef size_t total = 0
     cdef size_t got = 0
@@ -321,8 +323,8 @@ cdef ssize_t tls_receive(void* session, uint8_t* into, size_t size_bytes) noexce
 
 cdef size_t _gather(uint8_t* record, const uint8_t** data, const iovec* parts, int count,
                     size_t skip) noexcept nogil:
-    """The bytes of the next record, those after `skip` bytes of the parts: `data` points to them.
-    Returns how many there are."""
+    """Collects the bytes of the next record, those after the first `skip` bytes of the parts, and
+    sets `data` to them. Returns their number."""
     cdef size_t size_bytes = 0
     cdef size_t step
     cdef int i
@@ -345,7 +347,8 @@ cdef size_t _gather(uint8_t* record, const uint8_t** data, const iovec* parts, i
 
 
 cdef ssize_t tls_send(void* session, const iovec* parts, int count, int more) noexcept nogil:
-    """Returns the plain bytes whose records the socket has taken whole."""
+    """Sends as net_send does. Returns the number of plain bytes whose records the socket has
+    accepted whole."""
     cdef Session* s = <Session*>session
     cdef uint8_t record[RECORD_BYTES]
     cdef const uint8_t* data = record
@@ -359,7 +362,8 @@ cdef ssize_t tls_send(void* session, const iovec* parts, int count, int more) no
     if s.failed:
         return -EPIPE
     while total < offered and total < TURN_BYTES:
-        # OpenSSL holds the rest of a record that the socket did not take: it looks at the size only.
+        # OpenSSL keeps the rest of a record that the socket did not accept, and uses only the size
+        # then.
         size_bytes = s.held if s.held else _gather(record, &data, parts, count, total)
         s.more = more or total + size_bytes < offered
         done = SSL_write_ex(s.ssl, data, size_bytes, &sent)
@@ -429,7 +433,7 @@ CALLS.peer_certificate = tls_peer_certificate
 CALLS.close = tls_close
 
 
-# ------------------------------------------------------------------ what Python sets
+# ------------------------------------------------------------------ settings from Python
 
 class TlsError(ValueError):
     """OpenSSL refused a key, a certificate or a setting; the text says why."""
@@ -443,12 +447,12 @@ cdef str _error(str what):
 
 
 def library() -> str:
-    """The name and version of the linked library."""
+    """Returns the name and version of the linked library."""
     return (<bytes>OpenSSL_version(OPENSSL_VERSION)).decode()
 
 
 def reason_text(int64_t reason) -> str:
-    """What the reason of a failed handshake means."""
+    """Returns a text for the reason of a failed handshake."""
     cdef const char* text
     if reason == REASON_PLAINTEXT:
         return "the client does not speak TLS"
@@ -467,7 +471,7 @@ cdef X509* _certificate(bytes der) except NULL:
 
 
 def subject(bytes der not None) -> bytes:
-    """The subject of a certificate, as DER."""
+    """Returns the subject of a certificate (DER) as DER. Raises TlsError."""
     cdef X509* certificate = _certificate(der)
     cdef unsigned char* out = NULL
     cdef int size_bytes = i2d_X509_NAME(X509_get_subject_name(certificate), &out)
@@ -480,7 +484,8 @@ def subject(bytes der not None) -> bytes:
 
 
 def alternative_names(bytes der not None) -> list:
-    """The subject alternative names of a certificate, each as DER (GeneralName, RFC 5280)."""
+    """Returns the subject alternative names of a certificate (DER), each as DER (GeneralName, RFC
+    5280). Raises TlsError."""
     cdef X509* certificate = _certificate(der)
     cdef GENERAL_NAMES* names = <GENERAL_NAMES*>X509_get_ext_d2i(
         certificate, NID_subject_alt_name, NULL, NULL)
@@ -502,7 +507,7 @@ def alternative_names(bytes der not None) -> list:
 
 
 cdef int _password(char* into, int size_bytes, int _writing, void* password) noexcept:
-    """The callback of OpenSSL, which would ask the terminal for a password otherwise."""
+    """OpenSSL's callback for the password; without it OpenSSL would ask for it on the terminal."""
     cdef bytes text
     if password == NULL:
         return -1
@@ -514,8 +519,8 @@ cdef int _password(char* into, int size_bytes, int _writing, void* password) noe
 
 
 def key_of_pem(bytes pem not None, bytes password=None) -> bytes:
-    """The private key of a PEM text, as DER. Raises TlsError; a wrong password is one of its
-    reasons."""
+    """Returns the private key of a PEM text as DER. Raises TlsError, also for a wrong password, and
+    MemoryError."""
     cdef BIO* bio = BIO_new_mem_buf(<const char*>pem, <int>len(pem))
     cdef EVP_PKEY* key
     cdef unsigned char* out = NULL
@@ -538,8 +543,8 @@ def key_of_pem(bytes pem not None, bytes password=None) -> bytes:
 
 
 def openssl_name(str suite not None) -> str | None:
-    """The name that OpenSSL gives a cipher suite of an IANA name (Java's names are those); None if
-    this library does not have it."""
+    """Returns OpenSSL's name of the cipher suite with this IANA name, which Java also uses; None if
+    the library does not have the suite."""
     cdef bytes text = suite.encode()
     cdef const char* name = OPENSSL_cipher_name(text)
     found = (<bytes>name).decode() if name != NULL else "(NONE)"
@@ -558,7 +563,7 @@ cdef int _set_versions(SSL_CTX* context, versions) except -1:
 
 
 cdef int _set_suites(SSL_CTX* context, tuple suites) except -1:
-    """The caller leaves out the versions that have none of the suites."""
+    """Sets the cipher suites. The caller leaves out the TLS versions that have none of them."""
     cdef bytes of_12 = ":".join(s for s in suites if not s.startswith("TLS_")).encode()
     cdef bytes of_13 = ":".join(s for s in suites if s.startswith("TLS_")).encode()
     if suites and not SSL_CTX_set_ciphersuites(context, of_13):
@@ -620,11 +625,11 @@ cdef int _set_trust(SSL_CTX* context, tuple trusted, int client_auth) except -1:
 
 
 cdef class TlsContext(Transport):
-    """The certificate, key and rules of one listener. Connections keep those that they began with.
+    """The certificate, key and rules of one listener. A connection keeps those with which it began.
 
-    chain: DER, the listener's own first, then those that lead to its authority. key: DER. trusted:
-    DER of the certificates that clients' chains must end at. client_auth: 0, REQUESTED or REQUIRED.
-    suites: OpenSSL's names, () for its defaults. Raises TlsError.
+    `chain`: certificates in DER, the listener's own first, then those up to its authority; `key`:
+    DER; `trusted`: DER of the certificates at which clients' chains must end; `client_auth`: 0,
+    REQUESTED or REQUIRED; `suites`: OpenSSL's names, (): its defaults. Raises TlsError.
     """
     cdef Shared _shared
     cdef readonly tuple chain
@@ -649,7 +654,7 @@ cdef class TlsContext(Transport):
             context,
             SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER
             | SSL_MODE_RELEASE_BUFFERS)
-        # Resumption by tickets alone: what a client may resume costs this side no memory.
+        # Sessions are resumed only by tickets, so that the broker needs no memory for them.
         SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF)
         SSL_CTX_set_session_id_context(context, name[:32], <unsigned int>len(name[:32]))
         SSL_CTX_set_num_tickets(context, 1)
@@ -661,8 +666,7 @@ cdef class TlsContext(Transport):
         _set_trust(context, trusted, client_auth)
 
     def replace(self, TlsContext other not None) -> None:
-        """Takes over everything of `other`, for the connections to come; `other` gets what this one
-        had."""
+        """Exchanges certificate, key and rules with `other`: new connections use those of `other`."""
         pthread_mutex_lock(&self._shared.lock)
         self._shared.context, other._shared.context = other._shared.context, self._shared.context
         pthread_mutex_unlock(&self._shared.lock)

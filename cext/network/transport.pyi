@@ -1,2 +1,2 @@
 class Transport:
-    """How the bytes of a listener's connections pass their sockets (Reactor.listen)."""
+    """The calls by which a listener's connections use their sockets, for Reactor.listen: TLS."""

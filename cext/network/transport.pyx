@@ -1,4 +1,5 @@
-"""Python's carrier of a transport: cext/network/tls.pyx derives from Transport and calls declare().
+"""A Python object that carries a transport: cext/network/tls.pyx derives from it and calls
+declare().
 
 Next on the data path: cext/network/connection.pyx calls the functions of the table.
 """
