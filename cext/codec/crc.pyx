@@ -1,9 +1,10 @@
-"""CRC-32C and CRC-32, with the fastest way this processor has, chosen once at import.
+"""CRC-32C and CRC-32, by the fastest implementation for this processor, chosen once at import.
 
-The ways themselves are in crc32c.h: AVX-512 carry-less folding, AVX2 folding beside the SSE4.2
-instruction, that instruction three ways at once, the ARM CRC instructions, and tables (slicing by
-eight) that run anywhere. The table of usable ways is filled while the module is imported and never
-written again, so brokers in one process share only constants. Next on the data path: cext/record/records.pyx.
+The implementations are in crc32c.h: AVX-512 carry-less folding, AVX2 folding beside the SSE4.2
+instruction, that instruction in three streams at once, the ARM CRC instructions, and tables
+(slicing by eight) for any processor. The table of usable implementations is filled while the module
+is imported and never written again, so brokers in one process share only constants.
+Next on the data path: cext/record/records.pyx.
 """
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -18,7 +19,7 @@ cdef extern from "crc32c.h" nogil:
     int crc_setup(crc_implementation* found)
     uint32_t crc32_sliced(uint32_t crc, const uint8_t* p, size_t n) noexcept
 
-# From this size on the GIL is given up meanwhile: about 2 us with SSE4.2, 10 us with tables.
+# From this size on a checksum releases the GIL: it takes about 2 us with SSE4.2, 10 us with tables.
 cdef enum:
     NOGIL_SIZE_BYTES = 65536
 
@@ -53,22 +54,25 @@ cdef uint32_t _checksum(crc_function run, object data, uint32_t value) except? 0
 
 
 def _crc32c(data, uint32_t value=0) -> int:
-    """CRC-32C of a bytes-like object; value is the checksum of what came before it."""
+    """Returns the CRC-32C of a bytes-like object; `value`: the checksum of the bytes before it."""
     return _checksum(best, data, value)
 
 
 def crc32(data, uint32_t value=0) -> int:
-    """CRC-32 (IEEE, as zlib's) of a bytes-like object; value is the checksum before it."""
+    """Returns the CRC-32 (IEEE, as zlib.crc32) of a bytes-like object; `value`: the checksum of the
+    bytes before it."""
     return _checksum(crc32_sliced, data, value)
 
 
 def implementations() -> tuple[str, ...]:
-    """The names of the CRC-32C implementations this machine can run; the first is in use."""
+    """Returns the names of the CRC-32C implementations that this machine can run; the first is in
+    use."""
     return tuple([ways[i].name.decode() for i in range(ways_count)])
 
 
 def crc32c_with(str name not None, data, uint32_t value=0) -> int:
-    """CRC-32C by the named implementation. Raises ValueError for one this machine lacks."""
+    """Returns the CRC-32C by the named implementation. Raises ValueError for one that this machine
+    cannot run."""
     cdef int i
     for i in range(ways_count):
         if ways[i].name.decode() == name:
@@ -76,8 +80,8 @@ def crc32c_with(str name not None, data, uint32_t value=0) -> int:
     raise ValueError(f"no implementation {name!r} here; there are {', '.join(implementations())}")
 
 
-# In this module the name crc32c is the C function's, which crc.pxd gives to others; the Python
-# function of that name has to be put beside it by hand.
+# In this module the name crc32c belongs to the C function, which other modules cimport from
+# crc.pxd. So the Python function has another name here and gets its public name by assignment.
 _crc32c.__name__ = _crc32c.__qualname__ = "crc32c"
 globals()["crc32c"] = _crc32c
 del globals()["_crc32c"]

@@ -1,12 +1,12 @@
 """Decoders of lz4 frames and snappy blocks: bounded, checked, without the GIL.
 
-The most exposed parser of the product: it reads bytes from any client. Its rules:
+This is the most exposed parser of the broker: it reads bytes from any client. Its rules:
 
-- input is read below `iend` only, output is written below `oend` only, plus SLACK_BYTES that every
-  allocation has behind `oend`, so that copies may go 8 or 16 bytes at a time and overshoot;
-- a match refers to bytes between `low` (the first byte it may see) and `op` (the last written);
-- memory is reserved block by block, for no more than the block's compressed bytes can expand to;
-- a length is added up in 64 bits from an input of less than 2^56 bytes, so it cannot wrap.
+- it reads input below `iend` only, and writes output below `oend` only. Every allocation has
+  SLACK_BYTES behind `oend`, so that a copy of 8 or 16 bytes at a time may write beyond it;
+- a match refers to bytes between `low` (the first byte that it may read) and `op` (the end of output);
+- it reserves memory block by block, at most what the block's compressed bytes can expand to;
+- it adds lengths in 64 bits, from an input of less than 2^56 bytes, so that no sum can overflow.
 
     lz4 frame: 04 22 4d 18, FLG, BD, [content size 8], header checksum, blocks, 0 int32, [checksum]
                (integers little-endian; a block is size int32, top bit = stored as is, bytes, [sum])
@@ -14,9 +14,9 @@ The most exposed parser of the product: it reads bytes from any client. Its rule
     snappy   : uvarint size, then elements: literals or copies with offsets of 11, 16 or 32 bits
     xerial   : 82 SNAPPY 00, two int32, then chunks of int32 size (big-endian) + snappy block
 
-Accepted though liblz4 may refuse it: a last match nearer than 5 bytes to the end of a block.
-Refused though liblz4 takes it: a dictionary id (Kafka has no dictionaries) and whatever follows
-the frame. Next on the data path: cext/record/records.
+It accepts a last match nearer than 5 bytes to the end of a block, which liblz4 may refuse. It
+refuses a dictionary id (Kafka has no dictionaries) and bytes after the frame, which liblz4 accepts.
+Next on the data path: cext/record/records.
 """
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -33,7 +33,7 @@ cdef enum:
     LZ4_EXPANSION_MAX = 255  # a length byte of 255 stands for 255 bytes of a match
     SNAPPY_EXPANSION_MAX = 22  # a copy of 64 bytes in 3
     CAPACITY_MIN = 4096
-    PIECE_BYTES = 256 * 1024  # handed over at once, as soon as there are so many
+    PIECE_BYTES = 256 * 1024  # the size from which decompressed bytes are passed to `take`
     LZ4_WINDOW_BYTES = 64 * 1024  # how far back a linked block may refer
 
 cdef uint8_t* LZ4_MAGIC = b"\x04\x22\x4d\x18"
@@ -45,7 +45,7 @@ class CorruptInput(ValueError):
 
 
 class TooLarge(ValueError):
-    """The data would inflate past size_max."""
+    """The data would decompress to more than size_max bytes."""
 
 
 # -- the buffer -----------------------------------------------------------------------------------
@@ -92,12 +92,12 @@ cdef int _reserve(Inflated* out, int64_t extra_bytes, int64_t size_max) noexcept
 
 
 cdef inline void _hand_over(Inflated* out) noexcept nogil:
-    """The bytes that were not handed over yet."""
+    """Passes the bytes that were not passed yet to `take`."""
     out.take(out.context, out.data + out.taken_bytes, out.size_bytes - out.taken_bytes)
     out.taken_bytes = out.size_bytes
 
 cdef void _drain(Inflated* out, int64_t keep_bytes) noexcept nogil:
-    """Hands a full piece over and keeps the end of it."""
+    """Passes the bytes to `take` when there is a full piece, and keeps the last `keep_bytes`."""
     cdef int64_t gone
     if out.take == NULL or out.size_bytes - out.taken_bytes < PIECE_BYTES:
         return
@@ -118,7 +118,8 @@ cdef inline int _end(Inflated* out) noexcept nogil:
 # -- copies ---------------------------------------------------------------------------------------
 
 cdef inline void _copy_match(uint8_t* op, int64_t offset, int64_t size) noexcept nogil:
-    """size bytes from op - offset to op, repeating what it writes; overshoots by at most 15."""
+    """Copies `size` bytes from op - offset to op; the two may overlap, and then the copy repeats
+    bytes that it has written. Writes at most 15 bytes too many."""
     cdef const uint8_t* src = op - offset
     cdef uint8_t* end = op + size
     cdef int i
@@ -157,7 +158,8 @@ cdef inline uint32_t _le16(const uint8_t* p) noexcept nogil:
     return v
 
 cdef inline int64_t _length_rest(const uint8_t** ip, const uint8_t* iend) noexcept nogil:
-    """The bytes that follow a length of 15: each 255 says that another comes. -1 at the end."""
+    """Returns the sum of the bytes that follow a length of 15: after a byte of 255 another follows.
+    Returns -1 when the input ends."""
     cdef int64_t length = 0
     cdef uint8_t b = 255
     while b == 255:
@@ -171,7 +173,7 @@ cdef inline int64_t _length_rest(const uint8_t** ip, const uint8_t* iend) noexce
 cdef int _lz4_sequences(
     Inflated* out, const uint8_t* src, int64_t n, const uint8_t* low, uint8_t* oend
 ) noexcept nogil:
-    """One block into out, up to oend; INFLATE_TOO_LARGE says that oend was not enough."""
+    """Decodes one block into `out`, up to `oend`. Returns INFLATE_TOO_LARGE when it does not fit."""
     cdef const uint8_t* ip = src
     cdef const uint8_t* iend = src + n
     cdef uint8_t* op = out.data + out.size_bytes
@@ -243,7 +245,7 @@ cdef int _lz4_block(
 cdef int lz4_block_decode(
     Inflated* out, const uint8_t* src, int64_t n, int64_t size_max
 ) noexcept nogil:
-    """A bare block, without frame or size."""
+    """Decodes a raw block, without frame or size."""
     _begin(out)
     return _lz4_block(out, src, n, False, <int64_t>1 << 62, size_max)
 
@@ -251,11 +253,12 @@ cdef struct _Frame:
     bint linked
     bint block_sums
     bint content_sum
-    int64_t content_size  # -1 when the frame does not say
+    int64_t content_size  # -1: not in the frame
     int64_t block_max
 
 cdef inline bint _header_sum_fits(const uint8_t* src, int64_t header, uint8_t given) noexcept nogil:
-    """Over the descriptor, or with the magic number too: what clients of magic 0 write."""
+    """Returns whether the header checksum fits: over the descriptor, or, as clients of message
+    format 0 write it, over the magic number too."""
     return (
         given == <uint8_t>(xxh32(src + 4, header - 4) >> 8)
         or given == <uint8_t>(xxh32(src, header) >> 8)
@@ -360,7 +363,7 @@ cdef int lz4_frame_decode(
 cdef int _snappy_elements(
     Inflated* out, const uint8_t* src, int64_t n, int64_t size
 ) noexcept nogil:
-    """The elements of one block, whose size bytes are reserved."""
+    """Decodes the elements of one block, for whose `size` bytes memory is reserved."""
     cdef const uint8_t* ip = src
     cdef const uint8_t* iend = src + n
     cdef uint8_t* low = out.data + out.size_bytes
@@ -450,12 +453,12 @@ cdef int snappy_framed_decode(
     cdef int64_t size
     cdef int status
     _begin(out)
-    # No raw block begins like the framing: it would be a copy of bytes before the first.
+    # No raw block begins like Xerial's framing, because it would copy bytes before its first byte.
     if n < 8 or memcmp(src, XERIAL_MAGIC, 8) != 0:
         status = _snappy_block(out, src, n, size_max)
         return _end(out) if status == INFLATE_OK else status
     while cursor_left(&c) > 0:
-        # A header may stand before any chunk: streams written one after another are one stream.
+        # A header may come before any chunk: streams written one after another are one stream.
         if cursor_left(&c) >= 8 and memcmp(c.p, XERIAL_MAGIC, 8) == 0:
             cursor_take(&c, 12)
             if cursor_i32(&c) > 1 or c.bad:
@@ -544,22 +547,24 @@ cdef bytes _decoded(Decoder decoder, object data, int64_t size_max):
 
 
 def lz4_decode(data, int64_t size_max) -> bytes:
-    """The content of one lz4 frame. Raises CorruptInput or TooLarge."""
+    """Returns the content of one lz4 frame. `size_max`: bytes. Raises CorruptInput, TooLarge and
+    MemoryError."""
     return _decoded(lz4_frame_decode, data, size_max)
 
 
 def lz4_block(data, int64_t size_max) -> bytes:
-    """The content of one bare lz4 block. Raises CorruptInput or TooLarge."""
+    """Returns the content of one raw lz4 block; errors as in lz4_decode."""
     return _decoded(lz4_block_decode, data, size_max)
 
 
 def snappy_decode(data, int64_t size_max) -> bytes:
-    """The content of xerial-framed snappy or of a raw block. Raises CorruptInput or TooLarge."""
+    """Returns the content of snappy data in Xerial's framing, or of a raw block; errors as in
+    lz4_decode."""
     return _decoded(snappy_framed_decode, data, size_max)
 
 
 def hash32(data) -> int:
-    """xxHash32 with seed 0."""
+    """Returns the xxHash32 of the bytes, with seed 0."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     cdef uint32_t h = xxh32(<const uint8_t*>view.buf, view.len)

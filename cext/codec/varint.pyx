@@ -12,14 +12,15 @@ from barnabas.cext.codec.varint cimport uvarint_write, varint_write
 
 
 def encode_uvarint(uint64_t value) -> bytes:
-    """An unsigned varint, low group first. Raises OverflowError outside 0..2^64-1."""
+    """Returns an unsigned varint, low group first. Raises OverflowError outside 0..2^64-1."""
     cdef uint8_t room[10]
     cdef uint8_t* end = uvarint_write(room, value)
     return PyBytes_FromStringAndSize(<char*>room, end - room)
 
 
 def encode_varint(int64_t value) -> bytes:
-    """A zigzag varint (varint and varlong write alike). Raises OverflowError beyond 64 bits."""
+    """Returns a zigzag varint (a varint and a varlong of one value are equal). Raises OverflowError
+    beyond 64 bits."""
     cdef uint8_t room[10]
     cdef uint8_t* end = varint_write(room, value)
     return PyBytes_FromStringAndSize(<char*>room, end - room)
@@ -38,7 +39,8 @@ cdef Cursor _at(bytes data, Py_ssize_t offset) except *:
 
 
 def decode_uvarint(bytes data not None, Py_ssize_t offset=0, bint wide=False) -> tuple[int, int]:
-    """(value, next offset) of an unsigned varint of 32 bits, or 64 when wide. Raises ValueError."""
+    """Returns (value, offset after it) of an unsigned varint of 32 bits, or 64 with `wide`. Raises
+    ValueError for one that is cut off or too long."""
     cdef Cursor c = _at(data, offset)
     cdef const uint8_t* start = c.p
     cdef uint64_t value = cursor_uvarint(&c, 10 if wide else 5)
@@ -46,7 +48,7 @@ def decode_uvarint(bytes data not None, Py_ssize_t offset=0, bint wide=False) ->
 
 
 def decode_varint(bytes data not None, Py_ssize_t offset=0) -> tuple[int, int]:
-    """(value, next offset) of a zigzag varint of 32 bits. Raises ValueError."""
+    """Returns (value, offset after it) of a zigzag varint of 32 bits. Raises ValueError."""
     cdef Cursor c = _at(data, offset)
     cdef const uint8_t* start = c.p
     cdef int64_t value = cursor_varint(&c)
@@ -54,7 +56,7 @@ def decode_varint(bytes data not None, Py_ssize_t offset=0) -> tuple[int, int]:
 
 
 def decode_varlong(bytes data not None, Py_ssize_t offset=0) -> tuple[int, int]:
-    """(value, next offset) of a zigzag varint of 64 bits. Raises ValueError."""
+    """Returns (value, offset after it) of a zigzag varint of 64 bits. Raises ValueError."""
     cdef Cursor c = _at(data, offset)
     cdef const uint8_t* start = c.p
     cdef int64_t value = cursor_varlong(&c)

@@ -17,14 +17,15 @@ text. No code is generated for a message.
     tagged section   -                                         uvarint count, then each:
                                                                uvarint tag, uvarint size, value
 
-Invariants. Bytes are read through the checked cursor alone, and a tagged field's cursor ends where
-its size says. A count is compared with the bytes left, at the least size of an element, before
-anything is allocated. Tags ascend. Nesting is bounded by the schema (DEPTH_MAX, checked when a
-Program is made). A failure raises MalformedMessage (reading) or UnwritableMessage (writing), both
-naming message, version, field path and byte position. A refused message returns nothing.
+Invariants: the reader reads bytes only through the checked cursor, and the cursor of a tagged field
+ends at the field's size. Before it allocates memory for an array, it compares the count with the
+bytes left, at the least size of an element. Tags ascend. The schema limits the nesting (DEPTH_MAX,
+checked when a Program is made). A failure raises MalformedMessage (reading) or UnwritableMessage
+(writing); both name message, version, field path and byte position. A refused message returns
+nothing.
 
-The reader and the writer keep the path of the current field, so that an error can name it: this
-takes two stores a field; a try block at every level would cost more in the common case.
+The reader and the writer keep the path of the current field, so that an error can name it. This
+costs two stores for each field; a try block at every level would cost more in the common case.
 Next: broker/wire/schema.py.
 """
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -79,7 +80,7 @@ KINDS = {
 }
 
 cdef enum:
-    DEPTH_MAX = 16            # structs inside each other; the schemas reach six
+    DEPTH_MAX = 16            # nested structs; the schemas have at most six
     STRING_MAX = 0x7FFF       # bytes; the compact form keeps the old form's limit, as in Kafka
     FIRST_ROOM = 512          # bytes of a writer's first buffer
 
@@ -88,11 +89,11 @@ WIDTH[:] = [1, 1, 2, 2, 4, 4, 8, 8, 16]
 
 
 class MalformedMessage(ValueError):
-    """Bytes that are no message of the named type and version."""
+    """The bytes are not a message of the named type and version."""
 
 
 class UnwritableMessage(ValueError):
-    """An object whose values the named version of its message cannot carry."""
+    """The named version of the message cannot carry the values of the object."""
 
 
 # ---------------------------------------------------------------- programs
@@ -102,13 +103,13 @@ cdef struct Op:
     bint array
     bint nullable
     bint compact
-    int64_t tag               # -1 when the field stands in the plain part
+    int64_t tag               # -1: not a tagged field
     Py_ssize_t offset         # of the slot
     Py_ssize_t element_min    # bytes that one element needs at least
     PyObject* name            # these four are kept alive by Program.keep
     PyObject* sub             # the Program of a struct
-    PyObject* default         # what `fresh` takes
-    PyObject* same            # what a value is compared with: leaving it out means this
+    PyObject* default         # the argument of `fresh`
+    PyObject* same            # the value that a missing field means
 
 cdef struct Absent:
     bint ignorable
@@ -123,7 +124,7 @@ cdef struct Step:
 
 
 cdef class Program:
-    """One struct in one version: reads bytes into objects of `cls`, writes them back."""
+    """One struct in one version: reads bytes into objects of `cls`, and writes such objects."""
     cdef Op* ops
     cdef Absent* absent
     cdef int count, plain_count, absent_count, depth
@@ -192,11 +193,13 @@ cdef class Program:
         free(self.absent)
 
     def decode(self, data, Py_ssize_t offset=0):
-        """(object, offset after it); bytes behind the message are the caller's matter."""
+        """Returns (object, offset after it); bytes after the message are allowed. Raises
+        MalformedMessage."""
         return self.run(data, offset, False)
 
     def decode_whole(self, data, Py_ssize_t offset=0):
-        """The object that fills data from offset to its very end."""
+        """Returns the object of a message that ends exactly at the end of `data`. Raises
+        MalformedMessage."""
         return self.run(data, offset, True)[0]
 
     cdef tuple run(self, object data, Py_ssize_t offset, bint whole):
@@ -225,13 +228,14 @@ cdef class Program:
             PyBuffer_Release(&buffer)
 
     def encode(self, message) -> bytes:
-        """The bytes of message. Raises UnwritableMessage."""
+        """Returns the bytes of the message. Raises UnwritableMessage."""
         return write_messages(False, self, message, None, None)
 
 
 def encode(Program header_program not None, header, Program program not None, message,
            bint framed=False):
-    """Header and message in one piece of bytes; framed puts their int32 size in front."""
+    """Returns header and message as bytes; with `framed` their int32 size comes first. Raises
+    UnwritableMessage."""
     return write_messages(framed, header_program, header, program, message)
 
 
@@ -240,7 +244,7 @@ def encode(Program header_program not None, header, Program program not None, me
 cdef struct Reader:
     Cursor c
     const uint8_t* start
-    const uint8_t* at         # where the field in hand begins
+    const uint8_t* at         # where the current field begins
     PyObject* source          # borrowed: the edge holds it
     PyObject* view            # memoryview of source, made for the first records field; owned
     PyObject* title
@@ -279,7 +283,7 @@ cdef inline uint64_t read_uvarint(Reader* r) except? 0xFFFFFFFFFFFFFFFF:
 
 
 cdef inline Py_ssize_t read_length(Reader* r, Op* op, bint short) except -2:
-    """A length or count; -1 is null, which only a nullable field may be."""
+    """Reads a length or count; -1: null, which only a nullable field may be."""
     cdef Py_ssize_t n
     if op.compact:
         n = <Py_ssize_t>read_uvarint(r) - 1
@@ -320,7 +324,7 @@ cdef inline object read_bytes(Reader* r, Op* op, bint nullable):
 
 
 cdef object read_one(Reader* r, Op* op, bint nullable):
-    """One value, or one element of an array (then nullable is False)."""
+    """Reads one value, or one element of an array (then nullable is False)."""
     cdef int kind = op.kind
     cdef int64_t number
     cdef const uint8_t* p
@@ -463,11 +467,11 @@ cdef struct Writer:
     Py_ssize_t size, room
     int depth
     Step path[DEPTH_MAX]
-    PyObject* absent          # the name of a field that this version lacks, when that is the fault
+    PyObject* absent          # the name of a field that this version lacks, if that is the error
 
 
 cdef bytes write_messages(bint framed, Program first, object message, Program second, object body):
-    """One or two messages behind each other, behind their size when framed."""
+    """Writes one or two messages, one after the other, after their size when framed."""
     cdef Writer w
     cdef Program g = first
     w.buffer = <uint8_t*>malloc(FIRST_ROOM)
@@ -702,10 +706,11 @@ cdef int write_tagged(Writer* w, Program g, PyObject* o, Step* step, object unkn
 
 
 cdef int write_known(Writer* w, Program g, PyObject* o, Step* step, int at, int64_t below) except -1:
-    """Known tagged fields from op `at` on with a tag below `below`; gives the op it stopped at.
+    """Writes the known tagged fields from op `at` on with a tag below `below`. Returns the op at
+    which it stopped.
 
-    The size stands before the value and its own length depends on it, so the value is written
-    first and moved up by what tag and size turn out to need."""
+    The size comes before the value, and its own length depends on the value: so this function
+    writes the value first and then moves it by the length of tag and size."""
     cdef Op* op
     cdef Py_ssize_t mark, size, head
     cdef uint8_t* p

@@ -1,7 +1,8 @@
-"""The classes of messages: plain slots, which the codec fills and reads by their place in memory.
+"""The classes of messages: plain slots, which the codec reads and writes at their offset in the
+object.
 
-A slot's place is taken from its member descriptor, once per class; the codec touches an object
-only after it has made it, or checked that its type is exactly the class of its program.
+The offset of a slot comes from its member descriptor, once for each class. The codec uses an object
+only after it has made it, or has checked that its type is exactly the class of its program.
 Next: cext/codec/wire.pyx.
 """
 from cpython.object cimport PyObject
@@ -96,7 +97,8 @@ class Struct:
 
 
 def struct_class(str name, names, defaults):
-    """A class with these fields. A default that is a list or a class is made anew each time."""
+    """Makes a class with these fields. For a default that is a list or a class, each object gets a
+    new list or instance."""
     body = {"__slots__": (*names, "unknown"), "__module__": "barnabas.wire"}
     cls = type(name, (Struct,), body)
     cls.layout = Layout(cls, tuple(names), tuple(defaults))

@@ -1,12 +1,12 @@
 """The native handler of Fetch: answers consumers on the network thread, without the GIL.
 
-    parse (fetch_request) -> session (sessions) -> look at each partition -> records enough, or an
-    error, or no time to wait?  yes: warm cold ranges (cold_reads), answer (fetch_answer)
+    parse (fetch_request) -> session (sessions) -> look at each partition -> enough records, or an
+    error, or no time to wait?  yes: read cold ranges (cold_reads), answer (fetch_answer)
                                 no:  watch the partitions, look once more, wait until woken
 
 As in Kafka:
-- maxBytes of the request, of each partition and fetch.max.bytes bound the answer, in the request's
-  order; the first batch of the first partition with records is given whole whatever its size.
+- maxBytes of the request and of each partition, and fetch.max.bytes, limit the answer, in the
+  request's order; the first batch of the first partition with records is sent whole in any case.
 - an error of any partition that exists, a diverging epoch, or maxWaitMs 0 is answered at once.
   An unknown partition is an error in the answer; it completes the request at once only if the
   request has no other partitions.
@@ -21,26 +21,27 @@ A read_committed consumer reads up to the last stable offset, and its answer lis
 transactions that overlap the returned records (cext/log/log_transactions.pyx).
 
 The client must have the right to read each topic (cext/network/permissions.pyx). A topic without it
-has the error TOPIC_AUTHORIZATION_FAILED and is treated like one that does not exist. The rights are
-checked at each fetch of a session too, and again when a rule changes while the request waits, until
-its records go out.
+has the error TOPIC_AUTHORIZATION_FAILED and is treated like one that does not exist. The handler
+checks the rights also at each fetch of a session, and again when a rule changes while the request
+waits, until its records are sent.
 
-A client that sends a replica id needs the right CLUSTER_ACTION, and without it counts as no replica
-(CVE-2018-1288). With it, a replica id >= 0 is that of a follower. It reads up to the log's end
-whatever its isolation, no plugin sees its records, and no client quota counts them. Its first look
-at a partition records its fetch offset (cext/partition/replicas.pyx), which may move the high
-watermark; the answer has the high watermark from after that. An append wakes its waiting fetch. A
-replica that is not assigned gets UNKNOWN_LEADER_EPOCH if the request has an epoch, else
+A client that sends a replica id needs the right CLUSTER_ACTION; without it, it is not treated as a
+replica (CVE-2018-1288). With it, a replica id >= 0 is that of a follower. A follower reads up to
+the log's end with any isolation, no plugin sees its records, and no client quota counts them. The
+first look at a partition records the follower's fetch offset (cext/partition/replicas.pyx), which
+may move the high watermark; the answer has the high watermark after that. An append wakes its
+waiting fetch. A broker that is not a replica of the partition gets UNKNOWN_LEADER_EPOCH if the
+request has an epoch, otherwise NOT_LEADER_OR_FOLLOWER.
+
+A consumer may read from a follower (KIP-392), from version 11 on. The leader names the follower in
+its answer, and sends no records, if replica.selector.class selects by racks, the consumer names its
+rack, and a follower in that rack is in sync and has the offset (cext/partition/replicas.pyx). A
+follower serves consumers up to its own high watermark; to an older version it answers
 NOT_LEADER_OR_FOLLOWER.
 
-A consumer may read from a follower (KIP-392), from version 11 on. The leader tells it which one, and sends
-no records, if replica.selector.class selects by racks, the consumer names its rack, and a follower in
-that rack is in sync and has the offset (cext/partition/replicas.pyx). A follower serves consumers up to
-its own high watermark; an older version gets NOT_LEADER_OR_FOLLOWER from it.
-
 A delayed fetch first registers its watches, then reads the partitions' state again, then waits.
-This module keeps no Partition pointer: each look enters an epoch of its own. Slices hold
-their segments; a request that continues to wait releases them.
+This module keeps no Partition pointer: each look enters its own epoch. Slices hold their segments;
+a request that continues to wait releases them.
 """
 
 cimport cython
@@ -123,22 +124,22 @@ cdef enum:
     FETCH_KEY = 1
     CLUSTER_NAME_BYTES = 13
     INT32_LAST = 0x7FFFFFFF
-    NOT_COUNTED = -2            # no thread index
+    NOT_COUNTED = -2            # in place of a thread index: do not count this look
     ABORTED_ANSWER_BYTES = 17   # of an aborted transaction in the answer
     REQUEST_TIMED_OUT = 7
     REWRITES_MAX = 1024         # ranges that wait for plugins
 
 cdef const char* CLUSTER_NAME = b"kafka-cluster"     # the one resource of its type
 
-cdef int64_t COLD_WAIT_NS = 30000000000     # afterwards the range is sent, read or not
-cdef int64_t REWRITE_WAIT_NS = 30000000000  # afterwards a range that plugins still have is an error
+cdef int64_t COLD_WAIT_NS = 30000000000     # after it the range is sent, read or not
+cdef int64_t REWRITE_WAIT_NS = 30000000000  # after it a range that plugins still process is an error
 cdef int64_t NS_PER_MS = 1000000
 
 cdef struct Budget:             # the result of one look, and the rest of the limits
     int64_t bytes_left
     int64_t bytes_found
     bint hurry                  # an error or a divergence: answer now
-    bint wanted                 # some partition exists
+    bint wanted                 # at least one partition exists
 
 # ---- one partition (inside an epoch)
 
@@ -195,7 +196,7 @@ cdef int16_t check_divergence(FetchPartition* part, Partition* p, int64_t log_st
     return 0
 
 cdef void drop_partial_batch(FetchCore* core, LogSlice* slice) noexcept nogil:
-    """Leaves out a slice that the limit cut inside its first batch: clients cannot use it."""
+    """Drops a slice that ends inside its first batch because of the limit: clients cannot use it."""
     cdef System* system = table_system(core.table)
     cdef uint8_t head[LOG_OVERHEAD]
     cdef ssize_t got = 0
@@ -233,7 +234,8 @@ cdef int16_t read_records(FetchCore* core, FetchPartition* part, Partition* p, i
     return <int16_t>error
 
 cdef int16_t look_at(FetchCore* core, const FetchRequest* r, FetchPartition* part, Budget* budget, int32_t counted_by) noexcept nogil:
-    """counted_by is the thread index at the first look at the partition, later NOT_COUNTED."""
+    """Reads the state and the records of a partition. Returns 0 or an error code. `counted_by`: the
+    thread index at the first look at the partition, later NOT_COUNTED."""
     cdef int16_t error
     cdef Partition* p = find(core, part, &error)
     if p == NULL:
@@ -246,7 +248,8 @@ cdef int16_t look_at(FetchCore* core, const FetchRequest* r, FetchPartition* par
     return error
 
 cdef int16_t note_follower(FetchCore* core, const FetchRequest* r, const FetchPartition* part, Partition* p, int64_t log_end) noexcept nogil:
-    """Records where a follower is. Returns 0, or an error when it is none any more."""
+    """Records a follower's fetch offset. Returns 0, or an error code if the broker is no longer a
+    replica."""
     cdef FollowerFetch fetch
     fetch.broker_id = r.replica_id
     fetch.broker_epoch = r.replica_epoch
@@ -302,7 +305,8 @@ cdef inline bint fetch_is_intercepted(Partition* p) noexcept nogil:
 # ---- all partitions
 
 cdef void look(FetchCore* core, FetchRequest* r, bint first_time, Budget* budget, int32_t thread_index) noexcept nogil:
-    """The first look decides the error of a partition that does not exist, as in Kafka."""
+    """Looks at all partitions. The first look decides the error of a partition that does not exist,
+    as in Kafka."""
     cdef FetchPartition* part
     cdef int32_t i
     cdef int slot
@@ -397,13 +401,14 @@ cdef void wait_free(FetchCore* core, FetchWait* w) noexcept nogil:
 # ---- rights
 
 cdef void refuse_part(FetchPartition* part, int16_t error, int absent) noexcept nogil:
-    """Refuses a partition for good, with the records that were chosen for it."""
+    """Refuses a partition until the end of the request, and releases the records chosen for it."""
     refuse_records(part, error)
     part.absent = absent
 
 cdef int ask_to_read(FetchCore* core, FetchPartition* part, Request* request) noexcept nogil:
-    """Asks for the right to read the partition's topic; inside an epoch. Refuses the partition if
-    the topic's id is unknown: no right was asked for, so that it stays so."""
+    """Asks for the right to read the partition's topic; call it inside an epoch. Refuses the
+    partition if the topic's id is unknown, until the end of the request, because no right was asked
+    for."""
     cdef int answer = PERMISSION_ALLOWED
     if topic_refusal(
             request, OPERATION_READ, core.table, part.key.topic == NULL, part.key.topic_id,
@@ -415,7 +420,7 @@ cdef int check_topics(FetchCore* core, FetchRequest* r, Request* request) noexce
     """Refuses the partitions that the client may not read. Returns the largest answer of
     permission_ask."""
     cdef FetchPartition* part
-    cdef FetchPartition* before = NULL      # the last one that was asked for, with its answer
+    cdef FetchPartition* before = NULL      # the last partition for which a right was asked
     cdef int answer = PERMISSION_ALLOWED, worst = PERMISSION_ALLOWED
     cdef int32_t i
     cdef int slot = epoch_enter(table_epochs(core.table))
@@ -433,7 +438,7 @@ cdef int check_topics(FetchCore* core, FetchRequest* r, Request* request) noexce
     return worst
 
 cdef int check_follower(FetchRequest* r, Request* request) noexcept nogil:
-    """As check_topics, for a request with a replica id: the one right is for all partitions."""
+    """Does what check_topics does, for a request with a replica id: one right covers all partitions."""
     cdef int32_t i
     cdef int answer = permission_ask(
         request, OPERATION_CLUSTER_ACTION, RESOURCE_CLUSTER, <const uint8_t*>CLUSTER_NAME,
@@ -445,8 +450,8 @@ cdef int check_follower(FetchRequest* r, Request* request) noexcept nogil:
     return answer
 
 cdef bint check_rights(FetchCore* core, FetchWait* w, Request* request) noexcept nogil:
-    """Refuses what the client may not read, by the present rules. Returns False when Python has to
-    decide: then the request is as if it had not been made, and `w` is freed."""
+    """Refuses the partitions that the client may not read by the present rules. Returns False when
+    Python must decide: then the request has had no effect, and `w` is freed."""
     permission_begin(request)
     if (check_topics(core, &w.r, request) if w.r.replica_id < 0
             else check_follower(&w.r, request)) != PERMISSION_UNKNOWN:
@@ -492,8 +497,8 @@ cdef inline QuotaSensor* quota_of(const Request* request) noexcept nogil:
     return request.quota.sensors[QUOTA_FETCH]
 
 cdef bint exceeds(QuotaSensor* quota, const FetchWait* w, const Request* request, int64_t now_ms) noexcept nogil:
-    """Counts the records against the client's quota, unless they exceed it: then the client must
-    wait."""
+    """Counts the records against the client's quota, unless they exceed it. Returns whether they
+    do: then the client must wait."""
     cdef int64_t size_bytes = 0
     cdef int32_t i
     for i in range(w.r.part_count):
@@ -506,8 +511,8 @@ cdef bint exceeds(QuotaSensor* quota, const FetchWait* w, const Request* request
     return request.quota.wait_ms > 0
 
 cdef int answer_throttled(FetchCore* core, FetchWait* w, const Request* request, Response* out) noexcept nogil:
-    """Ends the request without records, as in Kafka: what the client gets after its wait, it asks
-    for again. A session stays as it is, and none is made."""
+    """Ends the request without records, as in Kafka: the client asks for them again after its wait.
+    A session stays unchanged, and no session is made."""
     cdef int32_t session_id = 0 if w.use.session == NULL else w.use.session.id
     cdef bint written
     cdef int32_t i
@@ -520,7 +525,7 @@ cdef int answer_throttled(FetchCore* core, FetchWait* w, const Request* request,
     return HANDLER_DONE if written else HANDLER_CLOSE
 
 cdef int answer(FetchCore* core, FetchWait* w, const Request* request, int16_t error, Response* out) noexcept nogil:
-    """Ends the request."""
+    """Writes the answer and frees the request. Returns HANDLER_DONE or HANDLER_CLOSE."""
     cdef int32_t session_id = 0
     cdef bint written
     cdef QuotaSensor* quota = quota_of(request)
@@ -688,7 +693,7 @@ cdef int native_handle(void* context, Request* request, Response* out, Parked* p
     request.from_follower = w.r.replica_id >= 0
     if request.from_follower:
         w.r.isolation = 0           # its answer lists no aborted transactions
-    if quota_of(request) != NULL:       # as in Kafka: an answer that never fits is never asked for
+    if quota_of(request) != NULL:       # as in Kafka: no answer may be larger than the whole quota
         w.r.max_bytes = <int32_t>min(<int64_t>w.r.max_bytes, quota_largest(quota_of(request)))
     w.deadline_ns = request.received_ns + w.r.max_wait_ms * NS_PER_MS
     status = look_or_wait(core, w, request, out, parked, True, False)
@@ -700,7 +705,7 @@ cdef int native_resume(void* context, Request* request, Response* out, Parked* p
     cdef FetchCore* core = <FetchCore*>context
     cdef FetchWait* w = <FetchWait*>parked.state
     if permission_moved(request):
-        unwatch_all(core, w)        # it forgets which partitions have watches
+        unwatch_all(core, w)        # the check does not keep which partitions have watches
         if not check_rights(core, w, request):
             parked.state = NULL
             return HANDLER_PYTHON
@@ -850,7 +855,7 @@ cdef class FetchHandler(NativeHandler):
         table_bind_waker(self.core.table, waker)
 
     def start(self, int thread_count=2):
-        """Enables the threads that read old data into memory; else sendfile waits for the disk."""
+        """Starts the threads that read old data into memory. Without them sendfile waits for the disk."""
         for i in range(thread_count):
             thread = NamedThread(target=self.read_cold_ranges, name=f"cold-reads-{i}", daemon=True)
             self.threads.append(thread)

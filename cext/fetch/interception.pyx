@@ -136,7 +136,7 @@ cdef class RewriteQueue(JobQueue):
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class RewriteJob:
-    """One range. Call done() or failed() once; a job that is dropped without either has failed."""
+    """One range. Call done() or failed() once; a job that is dropped without either fails."""
     cdef RewriteQueue queue
     cdef Rewrite* rewrite
     cdef readonly str topic

@@ -15,8 +15,9 @@
 
 From 12 lengths are compact and each struct ends in tagged fields; the parser skips unknown tags.
 Invariants: the checked cursor reads every byte; no count may exceed the remaining bytes; tags
-ascend and a known one has exactly its size; no bytes remain at the end. The parsed request takes at
-most about 12 times the request's bytes, and FETCH_PARTITIONS_MAX bounds it. Next: fetch.pyx.
+ascend and a known tagged field has exactly its size; no bytes remain at the end. The parsed request
+needs at most about 12 times the request's bytes, and FETCH_PARTITIONS_MAX limits it. Next:
+fetch.pyx.
 """
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset

@@ -138,7 +138,7 @@ cdef void write_partition(Response* out, const FetchRequest* r, FetchPartition* 
     write_aborted(b, r, part)
     if r.version >= FETCH_RACK_FROM:
         buffer_i32(b, part.preferred_replica)
-    if part.rewrite != NULL:    # what plugins made stands in place of the slice
+    if part.rewrite != NULL:    # the bytes that plugins made replace the slice
         size_bytes = part.rewrite.made_bytes
     if flexible:
         buffer_uvarint(b, size_bytes + 1)

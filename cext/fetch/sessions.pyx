@@ -14,12 +14,12 @@ id and the request by name (or the reverse).
 Fairness: a partition whose records were sent moves to the end of the session's order, and answers
 take records in that order, so that no partition starves when an answer reaches its limits.
 
-Limits: `slots_max` sessions and `memory_bytes_max` in all (a partition takes 96 bytes, its name
-and one or two places in a table). If all slots are taken, a new session may replace one that was
-not used for two minutes, else one that is older than two minutes and has fewer partitions; a
+Limits: `slots_max` sessions, and `memory_bytes_max` for all (a partition takes 96 bytes, its name,
+and one or two places in a table). If all slots are in use, a new session may replace one that was
+not used for two minutes, otherwise one that is older than two minutes and has fewer partitions; a
 follower (privileged) may also replace any consumer's session. If a session exceeds the memory, the
-broker closes it; its client gets error 70, sends a full request and gets id 0: fetching continues
-with larger requests.
+broker closes it; its client gets error 70, sends a full request and gets id 0, and then continues
+with full requests.
 
 Locks: no thread holds the cache's lock and a session's lock together. A request holds a reference
 to its session and keeps pointers to entries; `changes` shows at the end whether they are valid.
@@ -349,7 +349,7 @@ cdef void cache_close(SessionCache* cache, int32_t id) noexcept nogil:
         session_release(cache, s)
 
 cdef void cache_touch(SessionCache* cache, Session* s, int32_t size, int64_t now_ms) noexcept nogil:
-    """The caller does not hold the lock."""
+    """Notes a use of the session. The caller does not hold the lock."""
     pthread_mutex_lock(&cache.lock)
     if not s.closed:
         use_unlink(cache, s)
@@ -505,8 +505,8 @@ cdef void session_drop(SessionCache* cache, SessionUse* use) noexcept nogil:
         use.session = NULL
 
 cdef void session_retract(SessionCache* cache, SessionUse* use) noexcept nogil:
-    """What the request has added to the session and removed from it stays: the request will do it
-    again, to no effect."""
+    """Drops the use. The partitions that the request has added to the session or removed from it
+    stay so: the same request does it again without effect."""
     cdef Session* s = use.session
     if s != NULL:
         pthread_mutex_lock(&s.lock)
@@ -516,7 +516,7 @@ cdef void session_retract(SessionCache* cache, SessionUse* use) noexcept nogil:
     session_drop(cache, use)
 
 cdef bint must_tell(SessionEntry* e, const FetchPartition* part) noexcept nogil:
-    """Returns whether the partition has news, and records that the answer contains them."""
+    """Returns whether the answer must contain the partition, and records in the entry what it sends."""
     cdef bint tell = (
         part.slice.size_bytes > 0 or part.diverging or part.preferred_replica >= 0)
     if e.high_watermark != part.high_watermark:
@@ -600,7 +600,8 @@ cdef int16_t session_finish(SessionCache* cache, FetchRequest* r, int64_t now_ms
 # ---- Python
 
 cdef class FetchSessions:
-    """One broker's cache. `seed` should be secret: ids and the places in tables come from it."""
+    """The cache of one broker. `slots_max`: the most sessions; `memory_bytes_max`: of all sessions;
+    `seed`: keep it secret, because session ids and hashes come from it. Raises MemoryError."""
 
     def __cinit__(self, int slots_max, *, int64_t memory_bytes_max=67108864, uint64_t seed):
         self.cache = session_cache_new(slots_max, memory_bytes_max, seed)

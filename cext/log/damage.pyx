@@ -1,4 +1,4 @@
-"""Damage in segments: bytes without a valid batch, found by a read or by the scrub.
+"""Damage in segments: bytes without a valid batch that a read or the scrub has found.
 
 A segment keeps its damage as one range, [corrupt_from, corrupt_to), which each find extends; damage
 inside the range is not reported again. The pool of the broker's segments counts the finds and keeps

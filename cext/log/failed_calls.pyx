@@ -1,9 +1,9 @@
 """Failures of the disk under a log's writes: what failed, on which file, how often.
 
-A network thread or a flush thread notes a failure and goes on; Python takes what was noted once a
-second and writes the log lines (broker/storage/failure_log.py). The same failure of the same file
-is one row with a count. Limit: FAILURES_MAX rows that Python did not take; more are counted only.
-Next: damage.pyx, which does the same for bad bytes.
+A network thread or a flush thread notes a failure and continues; once a second Python takes the
+notes and writes the log lines (broker/storage/failure_log.py). The same failure of the same file is
+one row with a count. Limit: FAILURES_MAX rows that Python has not taken; more failures are only
+counted. Next: damage.pyx, which does the same for bad bytes.
 """
 import os
 from collections import namedtuple

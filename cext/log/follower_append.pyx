@@ -1,9 +1,9 @@
-"""Appends batches of a leader's log to a follower's: with the offsets, epochs and times that they have.
+"""Appends batches of a leader's log to a follower's log, with their offsets, epochs and timestamps.
 
-The leader has checked producers and assigned offsets, so that a follower checks only what the way
-from the leader's disk may have damaged: sizes, CRC, and that offsets grow. Between two batches
-offsets may be missing, where the leader's log was compacted. The bytes go to the file unchanged.
-Producer state, the transaction index and leader epochs follow the batches, as they do in recovery
+The leader has checked producers and assigned offsets, so a follower checks only for damage on the
+way from the leader's disk: sizes, CRC, and that offsets grow. Between two batches offsets may be
+missing, where the leader's log was compacted. The bytes are written to the file unchanged. Producer
+state, the transaction index and leader epochs follow the batches, as they do in recovery
 (cext/log/recover.pyx). Segments roll by the leader's rules for single batches, so that equal
 settings give equal files.
 
@@ -43,8 +43,8 @@ cdef enum:                      # Kafka error codes
 
 
 cdef inline bint _is_whole(const uint8_t* at, int64_t left) noexcept nogil:
-    """Whether `left` bytes contain the batch that begins at `at`; one with a wrong length counts as
-    whole, and is found corrupt."""
+    """Returns whether `left` bytes contain the whole batch that begins at `at`. A batch with a
+    wrong length counts as whole; the check finds it corrupt."""
     cdef int64_t length
     if left < LOG_OVERHEAD:
         return False

@@ -65,8 +65,8 @@ cdef bint leader_epochs_assign(LeaderEpochs* e, int32_t epoch, int64_t start_off
 
 
 cdef bint leader_epochs_follow(LeaderEpochs* e, int32_t epoch, int64_t start_offset) noexcept nogil:
-    """A broker that was elected notes its epoch at the log's end, and may lose the leadership before
-    it appends: the next leader's records may then have an earlier epoch."""
+    """A broker that was elected notes its epoch at the log's end, and may lose the leadership
+    before it appends: the next leader's records may then have an earlier epoch."""
     cdef bint is_latest
     pthread_mutex_lock(&e.lock)
     is_latest = e.count and e.entries[e.count - 1].epoch == epoch

@@ -764,8 +764,8 @@ cdef int _sync_dirty(Log* log, SegmentList* dirty) noexcept nogil:
 
 
 cdef inline bint _is_unwritten(Log* log) noexcept nogil:
-    """Whether the log never had a record: its files need no sync, because the next opening makes
-    lost files again."""
+    """Returns whether the log never had a record: its files need no sync, because the next opening
+    makes lost files again."""
     return (log.segments.count == 1 and log.marks.end_offset == 0 and log.start_offset == 0
             and log.truncations == 0)
 

@@ -670,8 +670,8 @@ cdef class LogHandle:
                             appended.log_start_offset, bool(appended.duplicate))
 
     def append_as_follower(self, records not None, *, int32_t epoch_max=INT32_MAX):
-        """Appends the whole batches at the begin of `records`, with the offsets, epochs and times
-        that they have, and returns a FollowerAppendResult. It stops before a batch of an epoch above
+        """Appends the whole batches at the beginning of `records`, with their offsets, epochs and
+        timestamps, and returns a FollowerAppendResult. It stops before a batch whose epoch is above
         `epoch_max`.
 
         Raises LogError: CORRUPT_MESSAGE for bytes that are no sound batches with ascending offsets,

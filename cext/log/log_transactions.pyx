@@ -1,17 +1,20 @@
-"""Transactions in one log: the last stable offset, aborted ones for readers, verification of writers.
+"""Transactions in one log: the last stable offset, aborted ones for readers, verification of
+writers.
 
-Readers of committed records see records below the earliest transaction that is open, or whose marker
-the high watermark has not passed yet. Writers publish that offset under the log's lock; readers read
-it without the lock. A thread that reads the high watermark first and this offset second never sees
-too far, because a transaction is noted here before its batch can be below the high watermark.
+Readers of committed records see records below the earliest transaction that is open, or whose
+marker the high watermark has not passed yet. Writers publish that offset under the log's lock;
+readers read it without the lock. A thread that reads the high watermark first and this offset
+second never sees too far, because a transaction is noted here before its batch can be below the
+high watermark.
 
 A transactional batch of a client is appended when its producer has a transaction open in this log.
-For the first batch of a transaction the coordinator must confirm that the partition belongs to it,
-and meanwhile a marker may come and end that transaction. A verification, begun before the request to
-the coordinator and checked at the append, is overtaken by such a marker, so that no batch remains
-that no marker will follow. A coordinator on this node confirms in advance, when it adds the
-partition to a transaction; that confirmation ends with the marker. The log holds verifications, 48
-bytes each: one for each waiting request, and EXPECTED_MAX confirmed ones, in a list.
+For the first batch of a transaction the coordinator must confirm that the partition belongs to it.
+Before its answer arrives, a marker may end that transaction. Therefore a request begins a
+verification before it asks the coordinator, and the append checks it: a marker in between overtakes
+the verification, so that no batch is appended that no marker will follow. A coordinator on this
+node confirms in advance, when it adds the partition to a transaction; that confirmation ends with
+the marker. The log keeps verifications in a list, 48 bytes each: one for each waiting request, and
+EXPECTED_MAX confirmed ones.
 
 Next on the data path: cext/log/txn_index.pyx.
 """
@@ -72,7 +75,7 @@ cdef int _collect(
 
 
 cdef bint _has_aborts(const SegmentList* segments, int64_t offset) noexcept nogil:
-    """Whether a segment may contain a marker that aborts a transaction at or above `offset`."""
+    """Returns whether a segment may contain a marker that aborts a transaction at or above `offset`."""
     cdef int64_t i = max(segment_list_floor(segments, offset), <int64_t>0)
     cdef Segment* segment
     while i < segments.count:

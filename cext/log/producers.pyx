@@ -150,8 +150,8 @@ cdef inline bint _expired(const Producer* entry, int64_t now_ms, int64_t expirat
 
 
 cdef int64_t producers_expire(Producers* p, int64_t now_ms, int64_t expiration_ms) noexcept nogil:
-    """Removes producers without a batch for that long and without an open transaction. Returns their
-    number."""
+    """Removes producers without a batch for that long and without an open transaction. Returns
+    their number."""
     cdef int64_t i = p.count - 1, before = p.count
     while i >= 0:
         if _expired(&p.entries[i], now_ms, expiration_ms):

@@ -110,7 +110,7 @@ cdef int reader_next(
 # ---------------------------------------------------------------------------------------- recovery
 
 cdef bint batch_is_sound(const uint8_t* bytes, const BatchAt* at, BatchHeader* h) noexcept nogil:
-    """Whether the header and the CRC of a batch or message are right."""
+    """Returns whether the header and the CRC of a batch or message are right."""
     cdef MessageView m
     if at.magic == 2:
         return (batch_header(bytes, at.size_bytes, h) == RECORDS_OK

@@ -19,8 +19,8 @@ may be wrong; cext/log/recover.pyx repairs both. Limits: positions fit int32, so
 2 GiB; offsets span less than 2^31.
 
 The active segment keeps its descriptor and maps. Sealed segments are opened on use and stay open in
-a pool of the broker, which closes the least recently used first. A referenced segment is not closed,
-so many slices in flight can exceed the limit for a while.
+a pool of the broker, which closes the least recently used first. A referenced segment is not
+closed, so many slices in flight can exceed the limit for a while.
 
 Next on the data path: cext/log/index.pyx.
 """

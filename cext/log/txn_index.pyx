@@ -5,8 +5,8 @@
                      (after that abort). Entries ascend by last offset. Absent until the first
 
 A reader of committed records in [from, to) gets the aborted transactions that reach into it: a
-binary search finds the first marker at or above `from`, and the walk goes on, through later segments
-too, until an entry's last stable offset shows that all before `to` was decided.
+binary search finds the first marker at or above `from`, and the walk goes on, through later
+segments too, until an entry's last stable offset shows that all before `to` was decided.
 
 `aborted_count` of a segment is the number of entries that may be read; it is -1 until the first
 reader or abort has read the file. It is published after the entry's bytes. A segment without
@@ -227,9 +227,9 @@ cdef int txn_index_replace(Segment* segment, System* system, const AbortedTxns* 
 cdef int _is_of(
     Segment* segment, System* system, int64_t offset, int64_t producer_id, int kind
 ) noexcept nogil:
-    """Whether the batch at an offset belongs to a producer and is a marker (`kind` ATTR_CONTROL) or
-    data (0) of a transaction. Returns 1, 0 or -errno; 1 also when compaction has removed the batch or
-    the .log is damaged there."""
+    """Checks whether the batch at an offset belongs to a producer and is a marker (`kind`
+    ATTR_CONTROL) or data (0) of a transaction. Returns 1, 0 or -errno; 1 also when compaction has
+    removed the batch or the .log is damaged there."""
     cdef BatchAt at
     cdef uint8_t bytes[8]
     cdef int64_t got

@@ -171,7 +171,7 @@ cdef class Epochs:
         return waiting
 
 
-# -- a stress of the above, for the tests: the hot functions cannot be reached from Python ----------
+# -- a stress test of these functions: tests cannot call the hot functions from Python --------------
 
 cdef enum:
     ALIVE = 0x5AFE5AFE

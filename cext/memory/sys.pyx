@@ -1,10 +1,10 @@
 """The system-call table: the real calls, and fault rules for tests.
 
 Every file access of cext uses a System (sys.pxd); each broker has one. Without rules a call costs
-one pointer check more than the bare system call. With rules each call is counted under a lock and
-compared with them: a rule causes an error instead of the call, a call that does half its work, a
+one pointer check more than the system call alone. With rules each call is counted under a lock and
+compared with them: a rule causes an error instead of the call, a call that does half of its work, a
 delay, a call that waits until the test releases it, or SIGKILL to the process just before the call.
-Clocks can be moved forward and backward. Limits: RULES_MAX rules a table; HOLD_S_MAX for a call
+Clocks can be moved forward and backward. Limits: RULES_MAX rules in a table; HOLD_S_MAX for a call
 that waits.
 
 Next on the data path: cext/memory/epoch.pyx.
@@ -74,18 +74,18 @@ cdef struct Rule:
     int call
     int action
     int errno_
-    int64_t first               # the matching call it begins with, from 1
-    int64_t last                # and ends with
+    int64_t first               # the number of the first matching call to which it applies, from 1,
+    int64_t last                # and of the last one
     int64_t delay_ms
-    bint released               # a hold is over
+    bint released               # release() has ended a hold
     int64_t matched
     int64_t fired
     char part[PATH_PART_BYTES_MAX]   # of the path; empty: any
 
 cdef struct Rules:
     pthread_mutex_t lock
-    pthread_cond_t changed      # a hold was released, or the rules are gone
-    int64_t cleared             # how often they went
+    pthread_cond_t changed      # a hold was released, or the rules were removed
+    int64_t cleared             # how often the rules were removed
     int count
     Rule rules[RULES_MAX]
     int64_t calls[CALL_KINDS]
@@ -95,7 +95,8 @@ cdef struct Rules:
 
 
 cdef void _wait_for_release(Rules* rules, Rule* rule) noexcept nogil:
-    """Under the lock, which is free meanwhile."""
+    """Waits until the rule's hold is released. The caller holds the lock, which is free during the
+    wait."""
     cdef int64_t cleared = rules.cleared
     cdef int64_t until_ns = monotonic_now_ns() + <int64_t>HOLD_S_MAX * 1000000000
     while rules.cleared == cleared and not rule.released:
@@ -207,7 +208,7 @@ cdef ssize_t _sendfile(
 
 
 cdef int _is_cached(System* s, int fd, int64_t position, int64_t size_bytes) noexcept nogil:
-    """A rule `error` makes the range look as if it were not in the page cache."""
+    """Checks the page cache. With a rule `error` it reports that the range is not in it."""
     cdef Rules* rules = _rules(s)
     cdef bint shorten = False
     if rules != NULL and _verdict(rules, CALL_IS_CACHED, fd, NULL, &shorten) < 0:
@@ -260,7 +261,7 @@ cdef int _open(System* s, const char* path, int flags, int mode) noexcept nogil:
 
 
 cdef int _close(System* s, int fd) noexcept nogil:
-    """The descriptor is closed even when a rule says that closing failed, as Linux does."""
+    """Closes the descriptor, also when a rule reports an error, as Linux does."""
     cdef Rules* rules = _rules(s)
     cdef bint shorten = False
     cdef int failed = 0
@@ -411,14 +412,17 @@ cdef class SystemCalls:
 
     def fault(self, str call, str action, *, int errno=0, int64_t nth=1, int64_t count=1,
               path_contains=None, int64_t delay_ms=0) -> int:
-        """The nth matching call from now on, and count - 1 after it, meet `action`:
+        """Adds a rule for the nth matching call from now on and the count - 1 calls after it.
+        `action`:
 
         error  the call is not made and fails with errno
-        short  pread, pwritev and sendfile do about half of what was asked
+        short  pread, pwritev and sendfile do about half of their work
         kill   SIGKILL to this process instead of the call
         delay  the call is made delay_ms later
         hold   the call is made after release() or clear_faults(), or after a minute
-        The answer names the rule for fired()."""
+
+        `path_contains`: only calls for files whose path contains it. Returns the number of the
+        rule, for fired() and release(). Raises ValueError for other values."""
         cdef Rules* rules = _ruled(self)
         cdef bytes part = b"" if path_contains is None else str(path_contains).encode()
         cdef const char* part_bytes = part
@@ -452,7 +456,7 @@ cdef class SystemCalls:
         return rules.count - 1
 
     def clear_faults(self) -> None:
-        """Removes all rules, and makes the calls that are held; counters and moved clocks stay."""
+        """Removes all rules, and lets the calls proceed that are held; counters and moved clocks stay."""
         cdef Rules* rules = _ruled(self)
         with nogil:
             pthread_mutex_lock(&rules.lock)
@@ -462,8 +466,8 @@ cdef class SystemCalls:
             pthread_mutex_unlock(&rules.lock)
 
     def release(self, int rule) -> None:
-        """Makes the calls that a rule holds; it holds no other. `rule` is the return value of
-        fault(). Raises ValueError for another number."""
+        """Lets the calls proceed that a rule holds; it holds no further call. `rule`: the return
+        value of fault(). Raises ValueError for another number."""
         cdef Rules* rules = _ruled(self)
         if not 0 <= rule < rules.count:
             raise ValueError(f"no rule {rule}")
@@ -496,11 +500,11 @@ cdef class SystemCalls:
         rules.clocks_stand = True
 
     def move_wall_clock(self, int64_t ms) -> None:
-        """Moves the wall clock by ms, in addition to former moves; backwards when negative."""
+        """Moves the wall clock by ms, in addition to earlier moves; backwards when negative."""
         atomic_add_i64(&_ruled(self).wall_moved_ms, ms)
 
     def move_monotonic(self, int64_t ms) -> None:
-        """Moves the monotonic clock, which timeouts use, by ms, in addition to former moves."""
+        """Moves the monotonic clock, which timeouts use, by ms, in addition to earlier moves."""
         atomic_add_i64(&_ruled(self).monotonic_moved_ns, ms * 1000000)
 
     def wall_ms(self) -> int:

@@ -3,10 +3,10 @@ import threading
 KERNEL_NAME_BYTES_MAX: int
 
 def kernel_name(name: str) -> str:
-    """At most KERNEL_NAME_BYTES_MAX ASCII characters of `name`, its number (`-7`, `_7`) included."""
+    """Returns at most KERNEL_NAME_BYTES_MAX ASCII characters of `name`, with its number (`-7`, `_7`)."""
 
 def name_this_thread(name: str) -> None:
-    """Gives the calling thread kernel_name(name) in the kernel."""
+    """Sets the kernel's name of the calling thread to kernel_name(name)."""
 
 class NamedThread(threading.Thread):
-    """A thread that has its name in the kernel before its target runs."""
+    """A thread whose name the kernel has before its target runs."""

@@ -1,6 +1,7 @@
-"""Threads whose name the kernel knows too: `top -H`, `perf` and /proc/PID/task/TID/comm show it.
+"""Threads whose name the kernel also has, so that `top -H`, `perf` and /proc/PID/task/TID/comm show
+it.
 
-Linux keeps 15 bytes of a name. A longer one loses the end of its words, never its number.
+Linux keeps 15 bytes of a name. In a longer one, words are shortened at their end; its number stays.
 Source: pthread_setname_np(3).
 """
 import re
@@ -15,7 +16,7 @@ KERNEL_NAME_BYTES_MAX = 15
 
 
 def kernel_name(str name not None) -> str:
-    """At most KERNEL_NAME_BYTES_MAX ASCII characters of `name`, its number (`-7`, `_7`) included."""
+    """Returns at most KERNEL_NAME_BYTES_MAX ASCII characters of `name`, with its number (`-7`, `_7`)."""
     plain = name.encode("ascii", "replace").decode()
     number = re.search(r"[-_]\d+$|$", plain)[0][-KERNEL_NAME_BYTES_MAX:]
     words = plain[:len(plain) - len(number)]
@@ -23,13 +24,13 @@ def kernel_name(str name not None) -> str:
 
 
 def name_this_thread(str name not None) -> None:
-    """Gives the calling thread kernel_name(name) in the kernel."""
+    """Sets the kernel's name of the calling thread to kernel_name(name)."""
     cdef bytes short = kernel_name(name).encode()
     pthread_setname_np(pthread_self(), short)
 
 
 class NamedThread(threading.Thread):
-    """A thread that has its name in the kernel before its target runs."""
+    """A thread whose name the kernel has before its target runs."""
 
     def run(self):
         name_this_thread(self.name)

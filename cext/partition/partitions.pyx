@@ -187,8 +187,8 @@ cdef bint table_wait_local(Table* table, int64_t wakes_seen, int64_t deadline_ns
     return moved
 
 cdef void _unlink(Entry* entry, Watch* watch) noexcept nogil:
-    """Takes a watch out of its list. Afterwards only its owner uses it, and may read `linked` without
-    the lock, which the caller holds."""
+    """Takes a watch out of its list. Afterwards only its owner uses it, and may read `linked`
+    without the lock, which the caller holds."""
     if watch.previous != NULL:
         watch.previous.next = watch.next
     else:
@@ -332,8 +332,8 @@ cdef void partition_commit(Table* table, Partition* partition) noexcept nogil:
         commit_ask(entry.queue, &entry.commit)
 
 cdef void _committed(CommitItem* item, int error) noexcept nogil:
-    """Raises the high watermark and wakes the watches; runs on a flush thread. After an error it only
-    wakes the watches, whose requests then find the log offline."""
+    """Raises the high watermark and wakes the watches; runs on a flush thread. After an error it
+    only wakes the watches, whose requests then find the log offline."""
     cdef Entry* entry = <Entry*>item.owner
     cdef bint moved = error == 0 and _raise_high_watermark(entry.table, &entry.p)
     atomic_fence()
@@ -380,10 +380,8 @@ cdef int16_t partition_follower_fetched(Table* table, Partition* partition, cons
     return 6
 
 # Flush threads of a log directory. Concurrent fdatasyncs in one file system share its journal
-# commits:
-# flushing 50 logs took 15 ms with 2 threads and 1.4 to 2.6 ms with 8 to 32; 300 logs took 23, 61
-# and 7
-# ms (ext4, medians of 7, docs/performance.md). An idle thread costs a stack.
+# commits: flushing 50 logs took 15 ms with 2 threads and 1.4 to 2.6 ms with 8 to 32; 300 logs took
+# 23, 61 and 7 ms (ext4, medians of 7, docs/performance.md). An idle thread costs a stack.
 FLUSH_THREADS = 16
 
 
@@ -403,7 +401,8 @@ cdef class PartitionTable:
     cdef readonly Epochs epochs
     cdef readonly str durability
     cdef dict directories
-    cdef tuple commits          # the same; the collector cannot empty a tuple before __dealloc__
+    cdef tuple commits          # the same, as a tuple, which the garbage collector cannot empty before
+                                # __dealloc__
 
     def __cinit__(self, SystemCalls system not None, Epochs epochs not None, *,
                   int node_id, str durability="fsync"):
@@ -486,8 +485,7 @@ cdef class PartitionTable:
 
     cdef int _lock(self) except -1:
         # Only Python threads take it, and all release the GIL to wait for it, so that no deadlock
-        # with
-        # the GIL is possible.
+        # with the GIL is possible.
         with nogil:
             pthread_mutex_lock(&self.table.changes)
         return 0
@@ -767,10 +765,10 @@ cdef class PartitionTable:
         add_partition. Waiting requests check the partition again.
 
         When this node begins to lead, the high watermark stays as the follower knew it, or rises to
-        `high_watermark` if that is given. In a new leader epoch it rises further when all of the ISR
-        have fetched. Within a leader epoch, what is known of the followers stays. When this node
-        ceases to lead, no thread appends as leader any more after the return. Raises KeyError when
-        the table does not have the partition, and MemoryError."""
+        `high_watermark` if that is given. In a new leader epoch it rises further when all of the
+        ISR have fetched. Within a leader epoch, what is known of the followers stays. When this
+        node ceases to lead, no thread appends as leader any more after the return. Raises KeyError
+        when the table does not have the partition, and MemoryError."""
         cdef Entry* entry
         cdef bint led
         self._lock()
@@ -818,7 +816,8 @@ cdef class PartitionTable:
 
     cdef int _know_high_watermark(self, Partition* p, high_watermark) except -1:
         """Raises the high watermark of a partition that this node did not lead so far to the known
-        one, and moves it into the log. While it follows, its fetches move the high watermark."""
+        one, and moves it into the log. While this node follows, its fetches move the high
+        watermark."""
         cdef int64_t known = atomic_load_i64(&p.high_watermark)
         if high_watermark is not None:
             known = max(known, <int64_t>high_watermark)
@@ -884,8 +883,8 @@ cdef class PartitionTable:
             pthread_mutex_unlock(&self.table.changes)
 
     def replica_states(self, str name not None, int index):
-        """Returns a ReplicaState for each follower of a partition; an empty list when this node does
-        not lead it or it has one replica. Raises KeyError when the table does not have it."""
+        """Returns a ReplicaState for each follower of a partition; an empty list when this node
+        does not lead it or it has one replica. Raises KeyError when the table does not have it."""
         cdef Replicas* replicas
         self._lock()
         try:

@@ -1,4 +1,4 @@
-"""Watches for a Python thread: one thread waits for any of many partitions to move.
+"""Watches for a Python thread: one thread waits until any of many partitions changes.
 
 A watch fires once, like those of connections (partitions.pyx): when the high watermark of its
 partition moves, or the partition is removed, `wait` returns the key of the watch and removes the

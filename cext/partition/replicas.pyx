@@ -1,30 +1,28 @@
 """The followers of one partition that this node leads, and the high watermark that they allow.
 
 A follower's fetch offset is the end of its log: it has everything below. The leader keeps for each
-follower the offset and time of its last fetch, and when it was last caught up. It was caught up at
-a fetch at or above the leader's log end of that moment; and, because records may come faster than
-fetches, also at the time of the previous fetch if this one is at or above the leader's end of that
-previous moment.
+follower the offset and time of its last fetch, and when it was last caught up. A follower is caught
+up when it fetches at or above the leader's present log end. Because records may come faster than
+fetches, it also counts as caught up at the time of its previous fetch when it now fetches at or
+above the leader's log end of that time.
 
 The high watermark is the minimum of the leader's own durable end and the log ends of the ISR. Also
 counted are followers that are joining the ISR and not confirmed yet (the maximal ISR of KIP-497),
 and live followers that were caught up within replica.lag.time.max.ms: otherwise the high watermark
 of a busy partition would stay ahead of a follower that wants to join. A follower that leaves the
-ISR has to catch up again, so that the high watermark does not wait for a broker that died. A member
-of the ISR
-that has not fetched in this leader epoch holds the high watermark where it is. With fewer members in the
-confirmed ISR than min.insync.replicas it does not move either, as in Kafka since 3.7.
+ISR has to catch up again, so that the high watermark does not wait for a broker that died. The high
+watermark does not move while a member of the ISR has not fetched in this leader epoch, or while the
+confirmed ISR has fewer members than min.insync.replicas, as in Kafka since 3.7.
 
 A follower may join the ISR when its log end is at or above the high watermark and the start of this
 leader epoch, its broker is live, and its last fetch came from the present run of that broker
-(KIP-903). The high watermark only moves under the lock, so that a follower that joins cannot fall
-behind it meanwhile.
+(KIP-903). The high watermark moves only under the lock, so that a follower that joins cannot fall
+behind it at the same time.
 
-A consumer that names its rack may read from a follower of that rack (KIP-392): one of the ISR that has
-the offset. Of several, the one with the most records; then the one that was caught up last; then the
-one with the largest id. If the leader is in that rack, the consumer continues to read from it.
-Kafka:
-RackAwareReplicaSelector.
+A consumer that names its rack may read from a follower of that rack (KIP-392) that is in the ISR
+and has the offset. Of several, it reads from the one with the most records; then from the one that
+was caught up last; then from the one with the largest id. If the leader is in that rack, the
+consumer continues to read from it. Kafka: RackAwareReplicaSelector.
 
 Replicas are made for one leader epoch and one set of followers; a change replaces them. The old
 ones are closed under their lock: a thread that finds them closed reads the partition again.

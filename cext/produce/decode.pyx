@@ -202,7 +202,7 @@ cdef class DecodeQueue(JobQueue):
 @cython.no_gc_clear         # __dealloc__ uses the queue
 cdef class DecodeJob:
     """One batch to decompress. Complete it once: with done(), with check() and checked(), or with
-    failed(). A job that is dropped without completion has failed.
+    failed(). A job that is dropped without completion fails.
 
     `codec` is the codec of `data`, the records of the batch. `size_max` is the largest decompressed
     size in bytes. `target_codec` is the codec for the stored records, or None if the broker stores
@@ -238,7 +238,7 @@ cdef class DecodeJob:
 
     @property
     def intercepted(self):
-        """Returns (topic, partition) of an intercepted batch, else None."""
+        """Returns (topic, partition) of an intercepted batch, otherwise None."""
         cdef DecodeWork* work = self._unanswered()
         if work.topic_bytes == 0:
             return None
@@ -329,7 +329,8 @@ cdef class DecodeJob:
 
     def check(self, bytes piece not None):
         """Validates the next piece of decompressed records, of any size, without the GIL, and does
-        not keep it; checked() follows the last piece. Only for jobs without a target codec."""
+        not keep it. Call checked() after the last piece. Raises RuntimeError for a job with a
+        target codec."""
         cdef DecodeWork* work = self._unanswered()
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(piece)
         cdef int64_t size = len(piece)

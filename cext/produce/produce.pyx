@@ -1,4 +1,4 @@
-"""The native handler of Produce, versions 3 to 13: it parses, checks, appends without the GIL.
+"""The native handler of Produce, versions 3 to 13: it parses, checks and appends without the GIL.
 
     ProduceRequest   transactionalId, acks, timeoutMs, [topic name | id from 13, [index, records]]
     ProduceResponse  [topic, [index, error, base offset, append time, log start (5+),
@@ -12,13 +12,13 @@ partition in the request's order, and writes the response. Partitions that then 
 code in the complete response, so a timed-out partition still has its base offset, as in Kafka.
 
 Transactional records without a transactional id, or without the right to write with it, fail the
-whole request with TRANSACTIONAL_ID_AUTHORIZATION_FAILED. A topic that the client may not write to is
-left out of everything that follows (cext/network/permissions.pyx); a request that waits before it
-appends begins anew when a rule has changed. At the first batch of a transaction in a partition, the
+whole request with TRANSACTIONAL_ID_AUTHORIZATION_FAILED. The handler skips topics that the client
+may not write to in all later steps (cext/network/permissions.pyx). A request that waits before its
+append begins again when a rule has changed. At the first batch of a transaction in a partition, the
 table of transactional ids confirms that the partition belongs to the transaction, or adds it
-(cext/produce/transaction_check.pyx); the request waits while the id is busy. Later batches find the
-transaction open in the log. The response names the current leader by id and epoch;
-nodeEndpoints stays empty, because clients get the addresses from Metadata.
+(cext/produce/transaction_check.pyx); the request waits while the id is busy. For later batches the
+transaction is open in the log. The response names the current leader by id and epoch; nodeEndpoints
+stays empty, because clients get the addresses from Metadata.
 
 The handler never answers acks=0; an error in such a request closes the connection. The topic's
 settings at the first pass decide whether a batch needs a decode job; if they have changed by the
@@ -131,7 +131,7 @@ cdef struct Core:                  # what one handler shares between its threads
     int32_t verifies                # atomic: transaction.partition.verification.enable
     Inflated scratch[SCRATCHES]
 
-cdef struct Rights:                 # what a client may do, by the present rules
+cdef struct Rights:                 # the rights of a client by the present rules
     int outcome                     # the largest of the answers of permission_ask
     int16_t refuse_all              # an error for every partition
     uint8_t* refused                # of topics, as in State
@@ -439,7 +439,7 @@ cdef void _produce(Serving* s, Walk* w, Answer* a) noexcept nogil:
 cdef void _write(Serving* s, const Walk* w, const Answer* a) noexcept nogil:
     cdef int64_t error_at = produce_write(&s.out.bytes, w, a, &s.verdict)
     cdef Wait* wait
-    cdef bint waits = False         # its error is counted when it is known
+    cdef bint waits = False         # then its error is counted later, when it is known
     if s.state != NULL and s.state.wait_count:
         wait = &s.state.waits[s.state.wait_count - 1]
         if wait.error_at < 0:
@@ -708,10 +708,12 @@ class MalformedProduce(ValueError):
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class ProduceHandler(NativeHandler):
-    """The native Produce handler of one broker's PartitionTable, for its reactor. `decodes` is the
-    queue of the batches that Python processes (gzip, zstd, intercepted ones).
+    """The native Produce handler of one broker's PartitionTable. `transactions`: the rules of
+    transactions; None: this broker coordinates none. `decodes`: the queue of the batches that
+    Python processes (gzip, zstd, intercepted ones). Raises TypeError for another table, and
+    MemoryError.
 
-    handle_frame takes the same path for callers without a connection: request core, tests.
+    handle_frame does the same for callers without a connection, such as tests.
     """
 
     cdef readonly DecodeQueue decodes
@@ -792,7 +794,7 @@ cdef class ProduceHandler(NativeHandler):
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class ParkedProduce:
-    """A delayed request of handle_frame. Call resume() until it returns the answer, or drop it."""
+    """A delayed request of handle_frame. Call resume() until it returns the answer, or drop the object."""
     cdef ProduceHandler handler
     cdef Request request
     cdef Response response

@@ -1,19 +1,20 @@
 """Verifies the first batch of a transaction in a partition with the transaction coordinator.
 
 The network thread begins a verification in the partition's log (log_transactions.pyx), then asks
-the table of transactional ids (transaction_steps.pyx). From version 12 of Produce on the table adds the
-partitions to the transaction (KIP-890, second part); while the id is busy, or the step waits for its
-flush, the request waits and asks again. Before version 12 clients add partitions themselves, and
-the question is whether a partition belongs to the transaction. It is asked only when the log does
-not expect the transaction: after a restart, or when too many are expected.
+the table of transactional ids (transaction_steps.pyx). From version 12 of Produce on, the table
+adds the partitions to the transaction (KIP-890, second part); while the id is busy, or the step
+waits for its flush, the request waits and asks again. Before version 12 clients add partitions
+themselves, and the question is whether a partition belongs to the transaction. The network thread
+asks it only when the log does not expect the transaction: after a restart, or when the log expects
+too many.
 
-A client of the second version writes on as soon as the end of its last transaction was decided, and
-the partition is added when that one is complete. The marker of that transaction may come to the
-partition meanwhile; `transaction_adds` then adds it again.
+A client with transaction.version 2 writes on as soon as the end of its last transaction is decided;
+its partition is added when that transaction is complete. The marker of that transaction may reach
+the partition in between; `transaction_adds` then adds the partition again.
 
-Where another broker coordinates the id, that one is asked (AddPartitionsToTxn), and the request waits
-for its answer until its own deadline. The answer has an error code that the version of Produce can
-act on. Next on the data path: cext/coordinator/transaction_steps.pyx.
+If another broker coordinates the id, the request asks that broker (AddPartitionsToTxn), and waits
+for the answer until its own deadline. The producer gets an error code that its version of Produce
+knows. Next on the data path: cext/coordinator/transaction_steps.pyx.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -100,14 +101,14 @@ cdef int16_t _for_client(int code, int16_t api_version) noexcept nogil:
     return <int16_t>code
 
 
-cdef struct Question:               # the arrays of a question, by the parts
+cdef struct Question:               # the arrays of a question, with one entry for each part
     AskedRow* rows
     Partition** partitions
     int64_t* verifications
     int16_t* codes
 
 cdef bint _question(Question* question, int32_t count) noexcept nogil:
-    """Allocates the arrays, in one piece at `partitions`. False: no memory."""
+    """Allocates the arrays as one block, which begins at `partitions`. Returns False without memory."""
     cdef uint8_t* at = <uint8_t*>malloc(count * (
         sizeof(Partition*) + sizeof(AskedRow) + sizeof(int64_t) + sizeof(int16_t)))
     if at == NULL:

@@ -1,7 +1,7 @@
-"""Reading a header in the middle of a file, by its first bytes alone.
+"""Reads the header of a batch or message in the middle of a file, from its first bytes alone.
 
-Walks over a segment go from header to header; a length is trusted only within the file's size. Next
-on the data path: cext/log/segment.pyx.
+A walk over a segment goes from header to header; it trusts a length only within the file's size.
+Next on the data path: cext/log/segment.pyx.
 """
 from barnabas.cext.codec.endian cimport be16_load, be32_load, be64_load
 from barnabas.cext.record.messageset cimport MESSAGE_V0_SIZE_MIN, MESSAGE_V1_SIZE_MIN
@@ -14,8 +14,9 @@ from barnabas.cext.record.records cimport (
 cdef int batch_header_at(
     const uint8_t* p, int64_t left, int64_t file_left, BatchAt* found
 ) noexcept nogil:
-    """1 and the header at p, when it can be true and its batch lies within file_left; 0 when more
-    bytes than `left` are needed to tell; SEGMENT_CORRUPT."""
+    """Reads the header at p into `found`. `left`: the bytes at p that may be read; `file_left`: the
+    bytes that the file has from there on. Returns 1 when the header can be right and its batch lies
+    within `file_left`; 0 when this needs more bytes than `left`; SEGMENT_CORRUPT."""
     cdef int64_t length
     cdef int64_t least
     if left <= AT_MAGIC:

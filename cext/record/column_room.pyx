@@ -1,13 +1,13 @@
-"""A pool of memory of released columns, for the next ones.
+"""A pool of memory of released columns, for the next columns.
 
-Fetching and clearing a page costs more than filling it with records, and malloc returns large
-blocks to the system, which takes their pages. So released tables are kept whole, and a new table of
-about the same size takes the one that was released last.
+To get and clear a page costs more than to fill it with records, and malloc returns large blocks to
+the system, which takes their pages away. So the pool keeps released tables whole, and a new table
+of about the same size gets the one that was released last.
 
-Limits: KEPT_BYTES_MAX in total, and KEPT_TABLES_MAX tables; beyond them the oldest is freed. Beyond
-PLAIN_BYTES_MAX the system may take the pages when it needs them (MADV_FREE), because their content
-is unused. malloc manages small tables, and a table that would leave more than half of its memory
-unused is not taken.
+Limits: KEPT_BYTES_MAX in total, and KEPT_TABLES_MAX tables; beyond them the pool frees the oldest.
+Beyond PLAIN_BYTES_MAX the system may take the pages when it needs them (MADV_FREE), because their
+content is not used. malloc manages small tables, and the pool gives out no table that would leave
+more than half of its memory unused.
 
 No thread waits for the one lock: a thread that finds it taken allocates memory instead. So a
 process that was forked while another thread held the lock goes on without the pool.
@@ -30,9 +30,9 @@ cdef enum:
     KEPT_BYTES_MAX = 1024 * 1024 * 1024
     PLAIN_BYTES_MAX = 64 * 1024 * 1024
     KEPT_TABLES_MAX = 1024
-    LARGE_BYTES = 256 * 1024            # of a column: smaller ones are malloc's affair
-    ROW_BYTES = 34                      # of all columns but the data of binary ones
-    LOOKED_AT_MAX = 8                   # tables, for one that fits
+    LARGE_BYTES = 256 * 1024            # of a column: malloc manages smaller ones
+    ROW_BYTES = 34                      # of a row in all columns, without the data of binary columns
+    LOOKED_AT_MAX = 8                   # tables that a search for a fitting one checks
 
 cdef int32_t locked = 0
 cdef int64_t kept_bytes = 0
@@ -92,8 +92,8 @@ cdef void _offer(const Buffer* b) noexcept nogil:
 
 
 cdef bint _keep(const Table* t, int64_t bytes, Table* oldest) noexcept nogil:
-    """Keeps a table. False when one must be freed first: `oldest`, which then belongs to the
-    caller, or none when another thread holds the lock."""
+    """Puts a table into the pool. Returns False when the caller must free memory: `oldest`, which
+    then belongs to the caller, or an empty one when another thread holds the lock."""
     global kept_bytes, kept_count
     cdef bint fits
     memset(oldest, 0, sizeof(Table))
@@ -137,5 +137,5 @@ cdef void room_give(Table* t) noexcept nogil:
 
 
 def room_kept_bytes() -> int:
-    """The bytes in the pool."""
+    """Returns the number of bytes in the pool."""
     return atomic_load_i64(&kept_bytes)

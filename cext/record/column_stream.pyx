@@ -1,7 +1,7 @@
-"""Columns one after another through Arrow's C stream interface: `pyarrow.table`, polars and duckdb
-take them as they come, a batch at a time, without a copy and without pyarrow at this end.
+"""Columns, one after another, through Arrow's C stream interface: pyarrow, polars and duckdb read
+them a batch at a time, without a copy; this module does not need pyarrow.
 
-An error of the iterator is reported as EIO with its text, and again by each later call.
+The stream reports an error of the iterator as EIO with its text, and again at each later call.
 """
 from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -42,7 +42,7 @@ cdef extern from "<errno.h>" nogil:
 
 cdef class _Source:
     cdef object batches
-    cdef bytes error            # lives as long as the stream, as its reader may expect
+    cdef bytes error            # stays in memory as long as the stream, as the interface demands
 
 
 cdef int _get_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept with gil:
@@ -52,7 +52,7 @@ cdef int _get_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept with g
         capsule = Columns().__arrow_c_schema__()
         made = <ArrowSchema*>PyCapsule_GetPointer(capsule, "arrow_schema")
         out[0] = made[0]
-        made.release = NULL     # it was moved
+        made.release = NULL     # its content was moved to `out`
     except Exception as error:
         source.error = f"{type(error).__name__}: {error}".encode()
         return EIO
@@ -64,7 +64,7 @@ cdef int _get_next(ArrowArrayStream* stream, ArrowArray* out) noexcept with gil:
     cdef ArrowArray* made
     if source.error is not None:
         return EIO
-    memset(out, 0, sizeof(ArrowArray))      # one that is released says that there are no more
+    memset(out, 0, sizeof(ArrowArray))      # a released array means the end of the stream
     try:
         columns = next(source.batches, None)
         if columns is not None:
@@ -97,7 +97,8 @@ cdef void _end_capsule(object capsule) noexcept:
 
 
 def arrow_stream(batches):
-    """A capsule of an iterator of Columns; Arrow's readers take it from `__arrow_c_stream__`."""
+    """Returns a PyCapsule with the stream of an iterator of Columns, as `__arrow_c_stream__` must
+    return it. Raises MemoryError."""
     cdef _Source source = _Source()
     cdef ArrowArrayStream* stream = <ArrowArrayStream*>calloc(1, sizeof(ArrowArrayStream))
     if stream == NULL:

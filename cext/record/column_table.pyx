@@ -1,20 +1,21 @@
-"""Records into columns in Arrow's memory layout, without the GIL and without an object a record.
+"""Writes records into columns in Arrow's memory layout, without the GIL and without Python objects.
 
     partition       int32                     key    binary, null where the record has none
     offset          int64                     value  binary, null for a tombstone
     timestamp       int64, ms, null = none    headers    list of {key binary, value binary or null}
     timestamp_type  int8, -1 none, 0 of creation, 1 of appending
 
-A binary column is int32 ends (one more than rows, the first 0), the bytes one after the other, and
-a validity bit a row. Names of headers are binary because a producer need not write UTF-8.
+A binary column consists of int32 ends (one more than rows, the first is 0), the bytes of all
+values, and a validity bit for each row. Names of headers are binary, because a producer may write
+other bytes than UTF-8.
 
-Invariants: a batch is added whole or not at all, so damage leaves the columns as they were; all
-columns have `rows` rows. Limits: 2 GiB of data a column (Arrow's 32-bit ends), then COLUMNS_FULL;
-memory grows with the bytes given: each batch reserves its own size once, so that the loop over its
-records asks for none; pages of a reserve that stay untouched are never resident.
+Invariants: a batch is added whole or not at all, so that damage leaves the columns unchanged; all
+columns have `rows` rows. Limits: 2 GiB of data in a column (Arrow's 32-bit ends), then
+COLUMNS_FULL. Memory grows with the given bytes: each batch reserves its own size once, so that the
+loop over its records allocates nothing. Reserved pages that nothing is written to use no memory.
 
-Fresh pages are the largest cost of copying small records: 4 KiB at a time they take longer than
-reading the records. Large columns therefore ask for huge pages.
+New pages are the largest cost of copying small records: in pages of 4 KiB they take longer than
+reading the records. Therefore large columns use huge pages.
 
 Next on the data path: cext/record/columns.pyx.
 """
@@ -40,10 +41,10 @@ cdef extern from "filemap.h" nogil:
 
 cdef enum:
     HUGE_FROM_BYTES = 256 * 1024
-    CHUNK_BYTES = 32            # of a value, copied at once: up to 31 bytes too many
-    CHUNKED_BYTES_MAX = 512     # larger values are worth a call
-    RUN_BYTES_MIN = 32          # five varints and the attributes are at most 16
-    SHORT_DELTA_MAX = 1 << 21   # more than a varint of three bytes says
+    CHUNK_BYTES = 32            # bytes of a value that are copied at once: up to 31 bytes too many
+    CHUNKED_BYTES_MAX = 512     # larger values are copied by a call of memcpy
+    RUN_BYTES_MIN = 32          # five short varints and the attributes have at most 16 bytes
+    SHORT_DELTA_MAX = 1 << 21   # above the range of a varint of three bytes
 
 
 # ------------------------------------------------------------------ room
@@ -122,7 +123,7 @@ cdef void _binary_cut(Binary* c, int64_t rows, int64_t nulls, int64_t data_bytes
 
 
 cdef bint _begin_ends(Buffer* b) noexcept nogil:
-    """The 0 before the first row's end."""
+    """Writes the 0 before the first row's end."""
     cdef uint8_t* at = buffer_reserve(b, 4)
     if at != NULL:
         (<int32_t*>at)[0] = 0
@@ -211,7 +212,7 @@ cdef bint table_end(Table* t, int32_t partition) noexcept nogil:
 # ------------------------------------------------------------------ records of magic 2
 
 cdef int _put_headers(Table* t, const RecordView* record) noexcept nogil:
-    """The headers of a record that record_next() accepted."""
+    """Adds the headers of a record that record_next() accepted."""
     cdef Cursor c = cursor_of(record.headers, record.headers_size)
     cdef int32_t i, size
     cdef const uint8_t* at
@@ -231,7 +232,7 @@ cdef int _put_headers(Table* t, const RecordView* record) noexcept nogil:
 
 
 cdef void _bits_fill(uint8_t* valid, int64_t start, int64_t end, bint value) noexcept nogil:
-    """Bits [start, end); those behind them, in the last byte, may become anything."""
+    """Sets the bits [start, end) to `value`; later bits of the last byte get any value."""
     cdef uint8_t below = <uint8_t>((1 << (start & 7)) - 1)
     cdef uint8_t filled = 0xFF if value else 0
     cdef int64_t at = start >> 3
@@ -253,7 +254,7 @@ cdef inline void _fill_ends(int32_t* ends, int64_t start, int64_t end, int64_t v
 cdef inline void _binary_put_many(
     Binary* c, int64_t rows, int64_t nulls, const uint8_t* data_end
 ) noexcept nogil:
-    """The loop below wrote `rows` rows past the end: now they belong to the column."""
+    """Adds to the column's size the `rows` rows that the loop in _put_records wrote behind its end."""
     c.rows += rows
     c.nulls += nulls
     c.data.size = data_end - c.data.data
@@ -261,7 +262,7 @@ cdef inline void _binary_put_many(
     c.valid.size = (c.rows + 7) // 8
 
 
-cdef struct Run:                    # what records of a batch have in common, and where they go
+cdef struct Run:                    # values that are equal for all records of a batch
     int64_t base_offset
     int64_t base_time
     int64_t time_mask
@@ -272,7 +273,7 @@ cdef struct Run:                    # what records of a batch have in common, an
 
 
 cdef inline uint8_t* _put_value(uint8_t* into, const uint8_t* p, int64_t size) noexcept nogil:
-    """Gives where it ends."""
+    """Copies a value and returns the position of its end."""
     cdef uint8_t* end = into + size
     if size > CHUNKED_BYTES_MAX:
         memcpy(into, p, size)
@@ -285,7 +286,7 @@ cdef inline uint8_t* _put_value(uint8_t* into, const uint8_t* p, int64_t size) n
 
 
 cdef inline int64_t _short_bytes(const uint8_t* p) noexcept nogil:
-    """Of a varint, were it of two bytes at most."""
+    """Returns the size of a varint that has at most two bytes."""
     return 2 if p[0] & 0x80 else 1
 
 
@@ -294,10 +295,10 @@ cdef int32_t _put_alike(
     const uint8_t** from_at, int64_t* offsets, int64_t* times, int32_t* value_ends,
     uint8_t** values_at,
 ) noexcept nogil:
-    """Takes records whose first `head_bytes` are those of the one at `like` but for the numbers
-    that its two deltas stand for, and says how many: they are as long, and nothing but their last
-    byte is left to be looked at. Records of one length are frequent, and cost 13 ns like this in
-    place of 18, on a busy core."""
+    """Copies the next records whose first `head_bytes` bytes are equal to those of the record at
+    `like`, except for the values of the two deltas, and returns their number. These records have
+    the same length, so only their last byte must still be checked. Records of equal length are
+    frequent; this way one costs 13 ns instead of 18, on a busy core."""
     cdef int64_t time_at = _short_bytes(like) + 1
     cdef int64_t offset_at = time_at + _short_bytes(like + time_at)
     cdef int64_t key_at = offset_at + _short_bytes(like + offset_at)
@@ -350,12 +351,13 @@ cdef int32_t _put_plain_run(
     int64_t* offsets, int64_t* times, int32_t* value_ends, uint8_t** values_at,
     const uint8_t* first_value,
 ) noexcept nogil:
-    """Takes wanted records from the cursor on that are as most are, a value and neither key nor
-    headers, and says how many; what stops it is for record_next() to read.
+    """Copies the wanted records from the cursor on that have a value and neither key nor headers,
+    and returns their number. It stops at another record, which the caller reads with record_next().
 
-    A loop of its own, because it has few enough locals for the registers: 11 ns a record of 100
-    bytes, with record_next() in the loop below 22. There is room for a value's last chunk: of the
-    body, for which room was reserved, at least a chunk is left then."""
+    This is a separate loop, because its local variables fit into the registers: a record of 100
+    bytes takes 11 ns, and 22 with record_next() in _put_records. Memory for the last chunk of a
+    value is there: the caller reserved memory for the whole body, of which at least a chunk is left
+    then."""
     cdef Run run
     cdef const uint8_t* p = c.p
     cdef const uint8_t* at = p
@@ -374,7 +376,7 @@ cdef int32_t _put_plain_run(
     if h.attributes & ATTR_APPEND_TIME:
         base_time, time_mask = h.max_timestamp, 0
     if -SHORT_DELTA_MAX <= base_time <= SHORT_DELTA_MAX:
-        return 0                            # a record may have -1, no time, and those are counted
+        return 0                            # records without a time (-1) are possible and are counted
     run.base_offset, run.base_time, run.time_mask = base_offset, base_time, time_mask
     run.offset_min, run.span, run.end, run.first_value = offset_min, span, end, first_value
     while n < count and end - at >= RUN_BYTES_MIN:
@@ -389,7 +391,7 @@ cdef int32_t _put_plain_run(
         p += 1
         value = short_uvarint(&p, &bad)
         value_size = value >> 1
-        # A header count of none at the record's very end, and a chunk behind it.
+        # The header count 0 is the last byte of the record, and a chunk follows the record.
         if bad or (size | value) & 1 or (p - start) + value_size + 1 != size >> 1:
             break
         if end - p < value_size + 1 + CHUNK_BYTES or p[value_size] != 0:
@@ -418,16 +420,17 @@ cdef int32_t _put_plain_run(
     return n
 
 
-# The loop writes through local pointers: the compiler must assume that a written byte could change
-# any field of the table, and would load each field again. Keys, nulls and headers are often absent
-# from a whole batch: until the first one comes nothing is written for them; then the missing
-# entries are filled in at once.
+# The loop writes through local pointers: otherwise the compiler would assume that a written byte
+# could change any field of the table, and would load each field again. A whole batch often has no
+# keys, nulls or headers: the loop writes nothing for them until the first one comes, and then adds
+# the missing entries at once.
 cdef int _put_records(
     Table* t, const uint8_t* body, int64_t size, const BatchHeader* h, const Wanted* wanted,
     int64_t* position,
 ) noexcept nogil:
-    """Adds the wanted records of an uncompressed body. After another answer than 0 the table is to
-    be cut back; `position` is where in the body."""
+    """Adds the wanted records of an uncompressed body. Returns as table_add_body does; after
+    another result than 0 the caller must cut the table back. `position`: of the wrong record in the
+    body."""
     cdef Cursor c = cursor_of(body, size)
     cdef RecordView r
     cdef const uint8_t* at = body
@@ -590,7 +593,8 @@ cdef int table_add_message(Table* t, const MessageView* m, const Wanted* wanted)
 cdef int _last_inner_offset(
     const uint8_t* content, int64_t size, int magic, int64_t* found, int64_t* position
 ) noexcept nogil:
-    """Checks a wrapper's content whole: what is relative is so to its last entry."""
+    """Checks all of a wrapper's content and finds the offset of its last entry, to which the
+    wrapper's own offset belongs."""
     cdef MessageView m
     cdef int64_t at = 0
     cdef int status
@@ -623,7 +627,7 @@ cdef int table_add_wrapped(
     cdef int status = _last_inner_offset(content, size, wrapper.magic, &last, position)
     while status == RECORDS_OK and at < size:
         status = message_view(content + at, size - at, &m)
-        if status != RECORDS_OK:            # a mapped file may change below its reader
+        if status != RECORDS_OK:            # a mapped file may change while it is read
             break
         offset = m.offset
         if wrapper.magic == 1:

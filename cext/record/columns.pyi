@@ -3,11 +3,8 @@ from typing import Any, final
 
 from typing_extensions import Buffer
 
-# end: all bytes are read. cut off: the last batch is not whole. full: the columns have as many
-# bytes
-# as requested. past: all requested offsets are read. packed: the next batch is wanted, and the
-# caller
-# must decompress it.
+# end: all bytes are read. cut off: the last batch is not whole. full: the columns have bytes_max
+# bytes. past: all requested offsets are read. packed: the caller must decompress the next batch.
 STOPS: tuple[str, ...]
 
 @final
@@ -25,13 +22,13 @@ class Columns:
     @property
     def size_bytes(self) -> int: ...
     def first_at(self, timestamp: int) -> int | None: ...
-    # partitions                                    int32 a record, all the same
-    # offsets, timestamps                           int64 a record; -1 = no time
-    # timestamp_valid                               bit i: the record has a time; empty = all have
-    # timestamp_types                               int8: -1 none, 0 of creation, 1 of appending
+    # partitions                                    int32 for each record, all equal
+    # offsets, timestamps                           int64 for each record; -1 = no timestamp
+    # timestamp_valid                               bit i: record i has a timestamp; empty = all have
+    # timestamp_types                               int8: -1 none, 0 CreateTime, 1 LogAppendTime
     # keys, values                                  the bytes of all records
     # key_ends, value_ends                          int32: record i is bytes[ends[i]:ends[i + 1]]
-    # key_valid, value_valid                        bit i, from the lowest: the record has one
+    # key_valid, value_valid                        bit i, from the lowest: record i has one
     # header_ends                                   int32: record i has headers ends[i] to ends[i + 1]
     # header_names, header_name_ends, header_values, header_value_ends, header_value_valid
     def buffers(self) -> dict[str, ColumnBuffer]: ...

@@ -1,19 +1,20 @@
-"""Batches into columns: the visible records of a log, and the finished table for Python.
+"""Puts the visible records of a log's batches into columns, and gives the finished table to Python.
 
 The columns themselves are in column_table.pyx. A walk goes from batch to batch and checks CRCs. It
 leaves out records outside the requested offsets, transaction markers, and records of aborted
-transactions when these are known. Plain, lz4 and snappy batches and messages of magic 0, 1 and 2
-become rows here without the GIL; at gzip and zstd the walk stops, and its caller opens the batch.
+transactions when these are known. Uncompressed, lz4 and snappy batches and messages of magic 0, 1
+and 2 become rows here without the GIL; at gzip and zstd the walk stops, and its caller decompresses
+the batch.
 
     aborted transactions   (producer id, first offset, last offset), ascending by first offset. One
-                           counts from the batch that its first offset lies in or before to its
-                           last offset, or to the producer's next abort marker. The last offset is
-                           unknown in answers to a fetch: INT64_MAX then
+                           applies from the first batch that ends at or above its first offset to its
+                           last offset, or to the producer's next abort marker. In answers to a fetch
+                           the last offset is not known; it is INT64_MAX then
 
-The result gives its buffers to anything that takes Python's buffer protocol, and the whole table
-through Arrow's C data interface (`pyarrow.record_batch(columns)`, polars, duckdb) without a copy.
-Next on the data path: broker/wire/columns.py, which opens what the walk stops at, and
-cext/log/mapped_segment.pyx.
+Python reads the buffers of the result through the buffer protocol, and the whole table through
+Arrow's C data interface (`pyarrow.record_batch(columns)`, polars, duckdb) without a copy.
+Next on the data path: broker/wire/columns.py, which decompresses the batches at which the walk
+stops, and cext/log/mapped_segment.pyx.
 """
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
@@ -111,8 +112,8 @@ cdef void _pass_marker(Walk* w, const uint8_t* batch, const BatchHeader* h) noex
 # ------------------------------------------------------------------ the walk
 
 cdef int _inflate(Walk* w, int codec, const uint8_t* body, int64_t size) noexcept nogil:
-    """Opens a body; after 0 it is in w.scratch. A body that cannot be opened here is left to the
-    caller, which also reports its damage."""
+    """Decompresses a body into w.scratch; returns 0 then. A body that this function cannot
+    decompress is left to the caller, which also reports its damage."""
     cdef int status
     if codec == LZ4:
         status = lz4_frame_decode(&w.scratch, body, size, w.body_bytes_max)
@@ -124,7 +125,7 @@ cdef int _inflate(Walk* w, int codec, const uint8_t* body, int64_t size) noexcep
 
 
 cdef int _walk_batch(Table* t, Walk* w, const uint8_t* p, const BatchHeader* h) noexcept nogil:
-    """A whole batch of magic 2 that reaches into the offsets asked for."""
+    """Adds a whole batch of magic 2 that has offsets in the wanted range."""
     cdef const uint8_t* body = p + BATCH_OVERHEAD
     cdef int64_t size = batch_size(h) - BATCH_OVERHEAD
     cdef int codec = h.attributes & ATTR_CODEC_MASK
@@ -138,7 +139,7 @@ cdef int _walk_batch(Table* t, Walk* w, const uint8_t* p, const BatchHeader* h) 
             return RECORDS_OK
     elif w.committed and h.attributes & ATTR_TRANSACTIONAL and _is_aborted(w, h):
         return RECORDS_OK
-    if codec and size:                      # compaction may have taken the last record away
+    if codec and size:                      # compaction may have removed the last record
         status = _inflate(w, codec, body, size)
         if status != RECORDS_OK:
             return status
@@ -199,7 +200,7 @@ cdef int columns_walk(
             return RECORDS_OK
         if status != RECORDS_OK:
             return status
-        # Of a wrapper only the last offset is known: it may begin before the end that is asked for.
+        # For a wrapper only the last offset is known: its first one may be below the wanted end.
         if first >= w.wanted.offset_end and not (
                 here[AT_MAGIC] < 2 and m.attributes & ATTR_CODEC_MASK):
             w.stop = WALK_PAST
@@ -242,7 +243,7 @@ cdef int walk_error(int status, int64_t position) except -1:
 
 @cython.final
 cdef class ColumnBuffer:
-    """The bytes of one buffer of a column, read-only, through Python's buffer protocol."""
+    """The bytes of one buffer of a column, readable through Python's buffer protocol."""
 
     cdef Columns owner
     cdef void* data
@@ -277,7 +278,7 @@ cdef ColumnBuffer _buffer(Columns owner, const Buffer* b):
 
 @cython.final
 cdef class Columns:
-    """Records as columns. `buffers()` has each buffer; Arrow's readers take the whole at once."""
+    """Records as columns. `buffers()` returns each buffer; Arrow's readers get the whole table."""
 
     def __dealloc__(self):
         _let_go(&self.t, self.expected)
@@ -295,11 +296,11 @@ cdef class Columns:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all rows, their index columns included."""
+        """The size of all rows in bytes, with the columns of ends and validity."""
         return table_bytes(&self.t)
 
     def first_at(self, int64_t timestamp):
-        """The offset of the first row that is not earlier than this, or None."""
+        """Returns the offset of the first row whose timestamp (ms) is at or after this, or None."""
         cdef const int64_t* times = <const int64_t*>self.t.timestamps.data
         cdef int64_t row = 0
         with nogil:
@@ -310,9 +311,9 @@ cdef class Columns:
         return (<const int64_t*>self.t.offsets.data)[row]
 
     def buffers(self) -> dict:
-        """Name -> ColumnBuffer. `..._ends` are int32 and one longer than the column, `..._valid`
-        a bit a row from the lowest on, all in this machine's byte order; the others are the bytes
-        themselves. See columns.pyi."""
+        """Returns {name: ColumnBuffer}. `..._ends` are int32 and have one entry more than the
+        column; `..._valid` have one bit for each row, the lowest first; numbers have this machine's
+        byte order. The other buffers are the bytes themselves. See columns.pyi."""
         cdef Table* t = &self.t
         return {
             "partitions": _buffer(self, &t.partitions),
@@ -338,16 +339,16 @@ cdef class Columns:
         return _schema_capsule()
 
     def __arrow_c_array__(self, requested_schema=None):
-        """(schema, array) as Arrow's PyCapsule interface wants them. Another schema than ours is
-        not made: the protocol lets a producer decide, and the reader casts."""
+        """Returns (schema, array) as Arrow's PyCapsule interface defines. It ignores
+        `requested_schema`, as the interface allows; the reader casts."""
         return _schema_capsule(), _array_capsule(self)
 
 
 @cython.final
 cdef class ColumnsBuilder:
-    """Takes batches and gives Columns. One thread at a time: a second one gets RuntimeError.
+    """Makes Columns from batches. One thread may use it at a time: a second one gets RuntimeError.
 
-    body_bytes_max: the most that a compressed batch may inflate to."""
+    `body_bytes_max`: the largest decompressed size of a batch in bytes."""
 
     def __cinit__(self, *, int32_t partition=0, int64_t body_bytes_max=BODY_BYTES_MAX):
         self.partition = partition
@@ -382,7 +383,8 @@ cdef class ColumnsBuilder:
         return self.w.body_bytes_max
 
     def only(self, int64_t offset_min, int64_t offset_end, *, int64_t bytes_max=INT64_MAX) -> None:
-        """Keep records of these offsets from now on; stop when the columns have so many bytes."""
+        """Keeps only records with offsets in [offset_min, offset_end) from now on, and stops when
+        the columns have `bytes_max` bytes."""
         self.w.wanted.offset_min, self.w.wanted.offset_end = offset_min, offset_end
         self.w.next_offset = offset_min
         self.w.bytes_max = bytes_max
@@ -399,9 +401,9 @@ cdef class ColumnsBuilder:
             self.busy = False
 
     def without_aborted(self, transactions not None) -> None:
-        """Leave out the records of these transactions: (producer id, first offset, last offset or
-        None). Of the transactions of an earlier call only the ones that the walk is inside of stay
-        active."""
+        """Leaves out the records of these aborted transactions: (producer id, first offset, last
+        offset or None) of each. Of the transactions of an earlier call, only those that the walk is
+        inside stay active. Raises MemoryError."""
         cdef list rows = sorted((first, pid, last) for pid, first, last in transactions)
         cdef Aborted* found = <Aborted*>calloc(max(len(rows), 1), sizeof(Aborted))
         cdef int64_t i
@@ -439,9 +441,9 @@ cdef class ColumnsBuilder:
         return 0
 
     def add(self, data not None, int64_t start=0) -> int:
-        """Walks a record set from byte `start` on, as far as only() says; `stop` says why it ends
-        where it does. Raises CorruptRecords, and OverflowError when a column would pass 2 GiB;
-        batches before that one have been added."""
+        """Adds the records of a record set from byte `start` on, within the limits of only().
+        Returns the position where it stopped; `stop` has the reason. Raises CorruptRecords, and
+        OverflowError when a column would exceed 2 GiB; the batches before that one are added."""
         cdef Py_buffer view
         cdef int64_t at = start
         cdef int64_t size = 0
@@ -464,12 +466,12 @@ cdef class ColumnsBuilder:
     def add_batches(
         self, data not None, int64_t start=0, *, int64_t offset_min=0, bint control=False,
     ) -> int:
-        """Adds the batches of a record set from byte `start` on: records below offset_min left out,
-        control batches too unless asked for.
+        """Adds the batches of a record set from byte `start` on, without records below
+        `offset_min`, and without control batches unless `control` is set.
 
-        Returns the byte where it stopped: the end, a batch that is cut off (as fetch answers may
-        end), or a batch that the caller must open: pass its content to add_body or add_wrapped.
-        Raises as add() does.
+        Returns the position where it stopped: the end; a batch that is cut off, as answers to a
+        fetch may end; or a batch that the caller must decompress and pass to add_body or
+        add_wrapped. Raises as add() does.
         """
         self.only(offset_min, INT64_MAX)
         self.w.control = control
@@ -482,8 +484,9 @@ cdef class ColumnsBuilder:
         self, body not None, *, int32_t count, int64_t base_offset, int64_t base_timestamp,
         append_time=None, offset_min=None,
     ) -> None:
-        """Adds the records of a body that was opened. append_time: the time of every record, when
-        the batch has append time. Raises CorruptRecords (position in the body), OverflowError."""
+        """Adds the records of a decompressed body. `append_time`: the timestamp of every record in
+        ms, if the batch has append time. Raises CorruptRecords (position in the body),
+        OverflowError."""
         cdef Py_buffer view
         cdef BatchHeader h
         cdef int64_t position = 0
@@ -512,8 +515,9 @@ cdef class ColumnsBuilder:
     def add_wrapped(
         self, content not None, *, int magic, int64_t offset, append_time=None
     ) -> None:
-        """Adds the records of a wrapper's content. offset: the wrapper's; append_time as above.
-        Raises CorruptRecords (position in the content), OverflowError."""
+        """Adds the records of a wrapper's decompressed content. `offset`: the wrapper's;
+        `append_time`: as in add_body. Raises CorruptRecords (position in the content),
+        OverflowError."""
         cdef Py_buffer view
         cdef MessageView wrapper
         cdef int64_t position = 0
@@ -538,8 +542,8 @@ cdef class ColumnsBuilder:
         walk_error(status, position)
 
     def finish(self) -> Columns:
-        """Returns the records added so far; the builder is empty then, and expects as many
-        again."""
+        """Returns the records added so far. The builder is empty then, and reserves memory for as
+        many records again."""
         cdef Columns found = Columns.__new__(Columns)
         cdef bint whole
         self._enter()
@@ -552,7 +556,7 @@ cdef class ColumnsBuilder:
             found.in_partition = self.partition
             found.expected = self.expected
             memset(&self.t, 0, sizeof(Table))
-            # A table that the limit filled is probably followed by one like it.
+            # After a table that reached the limit, the next one probably has the same size.
             self.rows = found.t.rows if self.w.stop == WALK_FULL else 0
             self.key_bytes, self.value_bytes = found.t.key.data.size, found.t.value.data.size
             inflated_reset(&self.w.scratch, SCRATCH_KEPT_BYTES)
@@ -586,7 +590,8 @@ cdef enum:
     ARROW_NULLABLE = 2
     BUFFERS_MAX = 3
 
-# A reader may move a child out and release it on its own, so each node holds the table itself.
+# A reader may move a child away and release it separately, so each node keeps the table alive
+# itself.
 
 
 cdef void _release_schema(ArrowSchema* s) noexcept with gil:
@@ -617,7 +622,7 @@ cdef void _release_array(ArrowArray* a) noexcept with gil:
 cdef int _schema(
     ArrowSchema* s, const char* format, const char* name, bint nullable, int children,
 ) except -1:
-    """Fills a node and allocates its children, which are empty until they are filled, too."""
+    """Fills a node and allocates its children, which the caller fills."""
     cdef int i
     memset(s, 0, sizeof(ArrowSchema))
     s.format = format

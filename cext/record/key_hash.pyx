@@ -3,8 +3,7 @@
     murmur2      32 bits, of the key's bytes: Kafka's own clients from 0.8.2 on
     java_hash    String.hashCode and Arrays.hashCode(byte[]): the producers of 0.7 and 0.8
 
-Both are of fixed size and touch each byte once; bytes come from Python objects that the caller
-holds.
+Both read each byte once and allocate nothing.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, uint8_t, uint32_t
@@ -44,7 +43,7 @@ cdef int32_t _array_hash(const uint8_t* p, Py_ssize_t size) noexcept nogil:
 
 
 cdef int32_t _string_hash(const uint8_t* p, Py_ssize_t size) noexcept nogil:
-    """Of UTF-16, low byte first."""
+    """Returns String.hashCode of a text in UTF-16, low byte first."""
     cdef uint32_t hashed = 0
     cdef Py_ssize_t i
     for i in range(0, size - 1, 2):
@@ -53,12 +52,14 @@ cdef int32_t _string_hash(const uint8_t* p, Py_ssize_t size) noexcept nogil:
 
 
 def murmur2(bytes data not None) -> int:
-    """32 bits, unsigned."""
+    """Returns the murmur2 hash of the bytes, an unsigned number of 32 bits. Kafka: Utils.murmur2."""
     return _murmur2(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
 
 def murmur2_partitions(keys, int partition_count) -> list[int]:
-    """The partition of each key, as Kafka's own clients choose it."""
+    """Returns the partition of each key, as Kafka's own clients choose it
+    (BuiltInPartitioner.partitionForKey). Raises ValueError for a partition_count below 1, TypeError
+    for a key that is not bytes."""
     cdef list found = []
     cdef bytes key
     if partition_count <= 0:
@@ -75,7 +76,8 @@ def murmur2_partitions(keys, int partition_count) -> list[int]:
 
 
 def java_hash(data not None) -> int:
-    """32 bits, signed: of a str as String.hashCode, of bytes as Arrays.hashCode."""
+    """Returns a signed number of 32 bits: for a str Java's String.hashCode, for bytes
+    Arrays.hashCode(byte[]). Raises TypeError for another object."""
     cdef bytes room
     if isinstance(data, bytes):
         room = data

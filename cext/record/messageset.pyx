@@ -10,13 +10,13 @@ whose value is, once decompressed, a set of plain entries of the same magic:
 
     magic 0  inner offsets are absolute; the wrapper's offset is that of the last one
     magic 1  inner offsets are relative; absolute = wrapper - last inner + inner. With create time
-             the wrapper has the largest inner timestamp, with append time the one that counts
+             the wrapper has the largest inner timestamp; with append time its timestamp applies to
+             all inner messages
 
 Invariants: gaps in inner offsets (compaction) are kept; a wrapper holds at least one entry and
-never another wrapper. Limits: nothing is allocated by an announced size. Compression happens
-elsewhere: the content of a wrapper comes in and goes out uncompressed. A crash may leave a torn
-last
-entry, which the size or the CRC shows.
+never another wrapper. Limits: no size field decides how much memory is allocated. Compression
+happens elsewhere: these functions take and return the content of a wrapper uncompressed. A crash
+may leave a torn last entry, which the size or the CRC shows.
 
 Next on the data path: broker/wire/batches.py.
 """
@@ -36,7 +36,7 @@ from barnabas.cext.record.records cimport (
 # ---------------------------------------------------------------------------- without the GIL
 
 cdef int message_crc_check(const uint8_t* p, const MessageView* m) noexcept nogil:
-    """0 or BATCH_BAD_CRC, for an entry that message_view() accepted."""
+    """Returns 0 or BATCH_BAD_CRC, for an entry that message_view() accepted."""
     cdef uint32_t crc = crc32_ieee(0, p + AT_MAGIC, m.size - (AT_MAGIC - LOG_OVERHEAD))
     return RECORDS_OK if crc == m.crc else BATCH_BAD_CRC
 
@@ -44,8 +44,9 @@ cdef int message_crc_check(const uint8_t* p, const MessageView* m) noexcept nogi
 cdef int message_set_check(
     const uint8_t* p, int64_t size, int magic, int flags, int64_t* position,
 ) noexcept nogil:
-    """Walks a wrapper's content: whole, plain entries of one magic, at least one, each CRC true.
-    `position` is where the entry that failed begins."""
+    """Checks a wrapper's content: at least one entry, and only whole, uncompressed entries of one
+    magic with right CRCs. Returns a RecordsStatus; `position`: where the first wrong entry
+    begins."""
     cdef MessageView m
     cdef int64_t at = 0
     cdef int status
@@ -70,8 +71,9 @@ cdef int message_set_check(
 # ------------------------------------------------------------------------------ Python: reading
 
 cdef class MessageInfo:
-    """One entry, as parse_message() read it. The value of a plain message is its record's; that
-    of a wrapper (codec not 0) is the compressed inner set, from value_start on."""
+    """One entry, as parse_message() read it. The value of a plain message is that of its record;
+    the value of a wrapper (codec not 0) is the compressed inner set, from position value_start
+    on."""
 
     cdef MessageView m
     cdef readonly int64_t start
@@ -100,7 +102,7 @@ cdef class MessageInfo:
 
 
 def parse_message(data not None, int64_t offset=0) -> MessageInfo:
-    """The entry at `offset`, whole and with a true CRC. Raises CorruptRecords."""
+    """Returns the entry at byte `offset`. Raises CorruptRecords unless it is whole with a right CRC."""
     cdef Py_buffer view
     cdef MessageInfo info = MessageInfo.__new__(MessageInfo)
     cdef const uint8_t* p
@@ -119,7 +121,7 @@ def parse_message(data not None, int64_t offset=0) -> MessageInfo:
         info.start = offset
         info.value_start = info.m.value - p + offset if info.m.value != NULL else -1
     finally:
-        # The view's pointers die with the buffer; numbers are all that is kept.
+        # The pointers are valid only as long as the buffer; only the numbers are kept.
         info.m.key = info.m.value = NULL
         PyBuffer_Release(&view)
     return info
@@ -150,7 +152,8 @@ cdef list _decode(const uint8_t* p, int64_t size, int magic, bint wrapped, objec
 
 
 def decode_message_set(data not None, *, int magic) -> list[Record]:
-    """The records of plain entries of one magic, all of `data`. Raises CorruptRecords."""
+    """Returns the records of `data`, which has only uncompressed entries of one magic. Raises
+    CorruptRecords."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
@@ -162,9 +165,9 @@ def decode_message_set(data not None, *, int magic) -> list[Record]:
 def decode_wrapped(
     content not None, *, int magic, int64_t wrapper_offset, append_time=None,
 ) -> list[Record]:
-    """The records inside a wrapper, from its decompressed content; with magic 1 their offsets are
-    made absolute. append_time: the wrapper's timestamp, when it has append time.
-    Raises CorruptRecords, position in the content."""
+    """Returns the records inside a wrapper, from its decompressed content, with absolute offsets.
+    `append_time`: the wrapper's timestamp in ms, if it has append time. Raises CorruptRecords
+    (position in the content)."""
     cdef Py_buffer view
     cdef list found
     cdef Record r
@@ -184,8 +187,8 @@ def decode_wrapped(
 
 
 def check_wrapped(content not None, *, int magic, bint require_keys=False) -> None:
-    """Checks a wrapper's decompressed content as a leader does before it appends: plain entries
-    of the wrapper's magic, at least one, every CRC. Raises CorruptRecords."""
+    """Checks a wrapper's decompressed content as a leader does before an append: uncompressed
+    entries of the wrapper's magic, at least one, and every CRC. Raises CorruptRecords."""
     cdef Py_buffer view
     cdef int64_t position
     cdef int status
@@ -244,7 +247,8 @@ cdef int _checked_magic(int magic) except -1:
 
 
 cdef Record _as_record(object item):
-    """Bytes are a value alone. Message sets have no headers: a record with some is refused."""
+    """Returns the record of an item: bytes are a value without a key. Raises ValueError for a
+    record with headers, which message sets do not have."""
     if type(item) is bytes:
         return Record(item)
     if type(item) is not Record:
@@ -257,8 +261,10 @@ cdef Record _as_record(object item):
 def encode_message_set(
     records, *, int magic, int64_t base_offset=0, append_time=None, bint keep_offsets=False,
 ) -> bytes:
-    """Plain entries, offsets base_offset, base_offset + 1, ... or, with keep_offsets, their own.
-    append_time (magic 1): the timestamp of every entry, with the bit that says so."""
+    """Returns uncompressed entries with the offsets base_offset, base_offset + 1, ..., or with
+    `keep_offsets` their own. `append_time` (magic 1): the timestamp of every entry in ms; the
+    entries then have append time. Raises TypeError and ValueError for records that the format
+    cannot hold."""
     cdef list items = [_as_record(item) for item in records]
     cdef int64_t size = 0, offset = base_offset, timestamp
     cdef int attributes = 0
@@ -288,8 +294,9 @@ def encode_wrapper(
     bytes content not None, *, int magic, int codec, int64_t offset, int64_t timestamp=-1,
     bint append_time=False,
 ) -> bytes:
-    """The wrapper entry around an inner set that is already compressed. offset: that of the last
-    inner record; timestamp (magic 1): the largest inner one, or with append_time that time."""
+    """Returns the wrapper entry of an inner set that is compressed already. `offset`: that of the
+    last inner record; `timestamp` (magic 1): the largest inner one, or with `append_time` the
+    append time. Raises ValueError for codec 0, a timestamp in magic 0, or more than 2 GiB."""
     cdef bytes out
     cdef int attributes = codec
     _checked_magic(magic)

@@ -1,8 +1,9 @@
-"""The records of a batch, checked piece by piece: a bomb costs a piece, not what it inflates to.
+"""Checks the records of a batch piece by piece, so that a decompression bomb needs memory for one
+piece.
 
-Records that lie whole in a piece are read as everywhere (record_next). The one that a piece ends
-in is read by a machine that takes its fields one after another: numbers are kept as far as they
-came, keys and values are stepped over. Memory is the struct, whatever the record says it holds.
+record_next reads the records that lie whole in a piece. The record in which a piece ends is read by
+a state machine, field by field: it keeps the read part of a number, and skips keys and values. It
+needs no memory beside the struct, whatever sizes the record has.
 """
 from libc.string cimport memset
 
@@ -38,12 +39,12 @@ cdef enum:  # fields of a record, in their order
 cdef enum:
     CODEC_LZ4 = 3
 
-cdef struct Walking:  # what a piece is checked with
+cdef struct Walking:  # the context of _take_piece
     RecordWalk walk
     const BatchHeader* h
     const BodyRules* rules
 
-cdef enum:  # of the reading of a number
+cdef enum:  # results of _number
     NUMBER_WHOLE = 1
     NUMBER_CUT = 0
     NUMBER_BAD = -1
@@ -59,7 +60,7 @@ cdef inline void _record_done(
     RecordWalk* w, int64_t timestamp_delta, int32_t offset_delta, bint has_key,
     const BatchHeader* h, const BodyRules* rules,
 ) noexcept nogil:
-    """A record is whole: what is asked of it beside its structure."""
+    """Checks a whole record against the rules of the topic."""
     cdef int64_t timestamp = <int64_t>(<uint64_t>h.base_timestamp + <uint64_t>timestamp_delta)
     if not w.names_only and (offset_delta != w.count or offset_delta > h.last_offset_delta):
         w.status = RECORD_BAD_OFFSET
@@ -80,7 +81,7 @@ cdef inline void _record_done(
 
 
 cdef inline int _number(RecordWalk* w, Cursor* c, int bytes_max) noexcept nogil:
-    """More bytes of a varint into w.number; its record's `left` goes down with them."""
+    """Reads more bytes of a varint into w.number, and subtracts them from w.left. Returns NUMBER_...."""
     cdef uint8_t b
     while c.p < c.end:
         if w.field != AT_LENGTH:
@@ -104,7 +105,7 @@ cdef inline int _number(RecordWalk* w, Cursor* c, int bytes_max) noexcept nogil:
 
 
 cdef inline int64_t _taken(RecordWalk* w) noexcept nogil:
-    """The number that was read, its zigzag undone; the next one starts anew."""
+    """Returns the number that was read, decoded from zigzag, and resets it for the next one."""
     cdef uint64_t v = w.number
     w.number = 0
     w.number_bytes = 0
@@ -112,7 +113,7 @@ cdef inline int64_t _taken(RecordWalk* w) noexcept nogil:
 
 
 cdef inline int _status_of(int field) noexcept nogil:
-    """What it is called when a field cannot be read."""
+    """Returns the status for a field that cannot be read."""
     if field == AT_LENGTH:
         return RECORD_BAD_SIZE
     if field <= AT_KEY_SIZE:
@@ -123,7 +124,7 @@ cdef inline int _status_of(int field) noexcept nogil:
 
 
 cdef inline void _skip(RecordWalk* w, int64_t size, int field, int status) noexcept nogil:
-    """`size` bytes belong to the field; they must be within the record."""
+    """Sets that the next `size` bytes belong to `field`; sets `status` if they exceed the record."""
     if size > w.left:
         w.status = status
     w.to_skip = size
@@ -131,7 +132,7 @@ cdef inline void _skip(RecordWalk* w, int64_t size, int field, int status) noexc
 
 
 cdef void _take_number(RecordWalk* w) noexcept nogil:
-    """A number of a record is whole: what follows it."""
+    """Uses a number that is whole, and sets the field that follows it."""
     cdef int64_t number = _taken(w)
     if w.field == AT_LENGTH:
         w.left = number
@@ -173,7 +174,7 @@ cdef void _take_number(RecordWalk* w) noexcept nogil:
 
 
 cdef inline int _after_skip(RecordWalk* w) noexcept nogil:
-    """The field that comes after one that was stepped over."""
+    """Returns the field that follows a skipped one."""
     if w.field == AT_RECORD_ATTRIBUTES:
         return AT_TIMESTAMP
     if w.field == AT_KEY:
@@ -194,7 +195,7 @@ cdef inline bint _is_skipped(int field) noexcept nogil:
 cdef void _walk_cut_record(
     RecordWalk* w, Cursor* c, const BatchHeader* h, const BodyRules* rules,
 ) noexcept nogil:
-    """The record at the cursor field by field, to its end or to the end of the piece."""
+    """Reads the record at the cursor field by field, to its end or to the end of the piece."""
     cdef int64_t size
     cdef int read
     while w.status == RECORDS_OK:

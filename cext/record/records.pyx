@@ -14,14 +14,15 @@ delete horizon. A record is: length, attributes int8, timestamp delta, offset de
 value size, value, header count, and per header key size, key, value size, value; all sizes, deltas
 and counts are zigzag varints, and a size of -1 is null (not for a header's key).
 
-Invariants: the last offset delta survives compaction, so it may exceed the count; the CRC leaves
-out base offset and leader epoch, which the leader stamps in place; with append time the max
-timestamp is the time of every record. Limits: a batch is below 2 GiB, and nothing is allocated or
-walked by an announced count, only by bytes that are there. After a crash half-way a log may end in
-a cut-off batch (BATCH_CUT_OFF) or a torn one (BATCH_BAD_CRC); recovery cuts there.
+Invariants: compaction keeps the last offset delta, so it may exceed the count; the CRC does not
+cover base offset and leader epoch, which the leader writes in place; with append time the max
+timestamp is the time of every record. Limits: a batch is below 2 GiB, and the bytes that are
+present limit memory and loops, not the record count. After a crash a log may end in a cut-off batch
+(BATCH_CUT_OFF) or a torn one (BATCH_BAD_CRC); recovery cuts it there.
 
-Compression happens elsewhere: bodies come in and go out uncompressed.
-Next on the data path: cext/record/messageset.pyx for the older formats, broker/wire/batches.py above.
+Compression happens elsewhere: these functions take and return uncompressed bodies.
+Next on the data path: cext/record/messageset.pyx for the older formats, broker/wire/batches.py
+above.
 """
 cimport cython
 from cpython.buffer cimport (
@@ -63,10 +64,10 @@ REASONS = {
 
 
 class CorruptRecords(ValueError):
-    """Bytes that are no record batch or message set: the one error of everything that reads them.
+    """The bytes are not a valid record batch or message set. All functions that read them raise it.
 
-    position: where, counted from the start of what was given; reason: what is wrong there;
-    kind: "corrupt" (frame or checksum), "invalid" (content), "missing key" or "too large".
+    `position`: of the error, in bytes from the start of the given bytes; `reason`: what is wrong;
+    `kind`: "corrupt" (frame or checksum), "invalid" (content), "missing key" or "too large".
     """
 
     def __init__(self, reason: str, position: int = 0, kind: str = "corrupt") -> None:
@@ -77,21 +78,21 @@ class CorruptRecords(ValueError):
 
 
 cdef object corrupt(int status, int64_t position):
-    """The exception, to be raised by the caller, for a status."""
+    """Returns the exception for a status; the caller raises it."""
     return CorruptRecords(REASONS[status], position, KINDS[records_kind(status)])
 
 
 # ---------------------------------------------------------------------------- without the GIL
 
 cdef int batch_crc_check(const uint8_t* p, const BatchHeader* h) noexcept nogil:
-    """0 or BATCH_BAD_CRC, for a batch that batch_header() accepted."""
+    """Returns 0 or BATCH_BAD_CRC, for a batch that batch_header() accepted."""
     cdef uint32_t crc = crc32c(0, p + AT_ATTRIBUTES, batch_size(h) - AT_ATTRIBUTES)
     return RECORDS_OK if crc == h.crc else BATCH_BAD_CRC
 
 
 cdef void batch_set_append_time(uint8_t* p, const BatchHeader* h, int64_t now_ms) noexcept nogil:
-    """The leader's time replaces the producer's, in place. `h` is what batch_header() read and
-    keeps the old values; read it again to see the new ones."""
+    """Replaces the producer's timestamps by the leader's time, in place. `h`: the header as
+    batch_header() read it; it keeps the old values until it is read again."""
     cdef uint16_t attributes = be16_load(p + AT_ATTRIBUTES) | ATTR_APPEND_TIME
     be16_store(p + AT_ATTRIBUTES, attributes)
     be64_store(p + AT_MAX_TIMESTAMP, <uint64_t>now_ms)
@@ -99,7 +100,7 @@ cdef void batch_set_append_time(uint8_t* p, const BatchHeader* h, int64_t now_ms
 
 
 cdef int batch_rules(const BatchHeader* h, int flags) noexcept nogil:
-    """What the header alone must obey; holds for compressed batches before they are opened."""
+    """Checks the rules for the header alone, also of a compressed batch. Returns a RecordsStatus."""
     if h.record_count < 0:
         return BATCH_BAD_COUNT
     if h.last_offset_delta < 0 or h.record_count > <int64_t>h.last_offset_delta + 1:
@@ -119,8 +120,8 @@ cdef int batch_rules(const BatchHeader* h, int flags) noexcept nogil:
 cdef int records_check(
     const uint8_t* body, int64_t size, const BatchHeader* h, int flags, RecordsSummary* out,
 ) noexcept nogil:
-    """Walks the uncompressed records of a batch and fills `out`, also as far as it came when the
-    answer is not 0. Steps are bounded by the bytes, whatever the count says."""
+    """Checks the uncompressed records of a batch. Returns a RecordsStatus and fills `out`; after an
+    error for the records before it. The number of bytes limits the loop, not the record count."""
     cdef Cursor c = cursor_of(body, size)
     cdef RecordView record
     cdef int64_t timestamp
@@ -162,15 +163,15 @@ cdef int records_check(
 
 # ------------------------------------------------------------------------------ Python: objects
 
-# No cycle can go through a record (its fields are numbers, bytes, and a tuple that is checked to
-# hold only text and bytes), so the collector need not know of it: that halves the time to decode.
+# No reference cycle can contain a record (its fields are numbers, bytes, and a tuple that has only
+# text and bytes), so the garbage collector does not track it: that halves the time to decode.
 @cython.final
 @cython.no_gc
 @cython.freelist(64)
 cdef class Record:
     """One record: offset, timestamp (ms, -1 = none), key, value, headers ((name, value), ...).
 
-    Header names that are not UTF-8 come as surrogate escapes and are written back as they were.
+    Bytes of a header name that are not UTF-8 become surrogate escapes, and are written unchanged.
     """
 
     def __init__(
@@ -217,7 +218,7 @@ cdef Record record_of(
     int64_t offset, int64_t timestamp, const uint8_t* key, int64_t key_size,
     const uint8_t* value, int64_t value_size, tuple headers,
 ):
-    """A Record from bytes that were checked; a negative size is null."""
+    """Returns a Record from checked bytes; a negative size means null."""
     cdef Record r = Record.__new__(Record)
     r.offset = offset
     r.timestamp = timestamp
@@ -231,7 +232,7 @@ cdef Record record_of(
 
 @cython.final
 cdef class BatchInfo:
-    """The header of a batch v2, as parse_header() read it; `start` is where the batch begins."""
+    """The header of a batch v2, as parse_header() read it; `start`: the position of the batch."""
 
     cdef BatchHeader h
     cdef readonly int64_t start
@@ -288,8 +289,8 @@ cdef int _view(object data, int64_t offset, Py_buffer* view) except -1:
 
 
 def parse_header(data not None, int64_t offset=0) -> BatchInfo:
-    """The header of the batch at `offset`; the whole batch must be there. The CRC is not checked.
-    Raises CorruptRecords."""
+    """Returns the header of the batch at byte `offset`; the data must contain the whole batch. It
+    does not check the CRC. Raises CorruptRecords."""
     cdef Py_buffer view
     cdef BatchInfo info = BatchInfo.__new__(BatchInfo)
     cdef int status
@@ -303,7 +304,7 @@ def parse_header(data not None, int64_t offset=0) -> BatchInfo:
 
 
 def check_crc(data not None, int64_t offset=0) -> None:
-    """Raises CorruptRecords unless a whole batch with a true CRC begins at `offset`."""
+    """Raises CorruptRecords unless a whole batch with a right CRC begins at byte `offset`."""
     cdef Py_buffer view
     cdef BatchHeader h
     cdef const uint8_t* p
@@ -322,10 +323,11 @@ def check_crc(data not None, int64_t offset=0) -> None:
 def check_records(
     body not None, BatchInfo header not None, *, bint strict=True, bint require_keys=False,
 ) -> tuple[int, int, int]:
-    """Checks an uncompressed body against its header as a leader does before it appends.
+    """Checks an uncompressed body against its header as a leader does before an append.
 
-    Gives (count, largest timestamp, offset delta of the first record that has it).
-    strict: a producer's batch, offsets without gaps. Raises CorruptRecords, position in the body.
+    `strict`: the batch is a producer's, whose offsets have no gaps; `require_keys`: the topic is
+    compacted. Returns (count, largest timestamp in ms, offset delta of the first record that has
+    it). Raises CorruptRecords (position in the body).
     """
     cdef Py_buffer view
     cdef RecordsSummary found
@@ -342,7 +344,7 @@ def check_records(
 
 
 cdef tuple _headers_of(const RecordView* record):
-    """The headers of a record that record_next() accepted."""
+    """Returns the headers of a record that record_next() accepted."""
     cdef Cursor c = cursor_of(record.headers, record.headers_size)
     cdef list found = []
     cdef int32_t i, size
@@ -397,8 +399,8 @@ def decode_records(
     body not None, *, int32_t count, int64_t base_offset=0, int64_t base_timestamp=0,
     append_time=None,
 ) -> list[Record]:
-    """The records of an uncompressed body, all of it. append_time: the time of every record, when
-    the batch has append time. Raises CorruptRecords, position in the body."""
+    """Returns all records of an uncompressed body. `append_time`: the timestamp of every record in
+    ms, if the batch has append time. Raises CorruptRecords (position in the body)."""
     cdef Py_buffer view
     cdef int64_t time = base_timestamp if append_time is None else append_time
     PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
@@ -419,7 +421,7 @@ cdef struct Item:
     Py_ssize_t key_size
     const uint8_t* value
     Py_ssize_t value_size
-    const uint8_t* block        # the headers as bytes, count included; NULL for none
+    const uint8_t* block        # the headers as bytes, with their count; NULL: none
     Py_ssize_t block_size
 
 cdef struct Plan:
@@ -432,7 +434,7 @@ cdef struct Plan:
 
 
 cdef inline int _item(object o, int64_t default_timestamp, Item* it) except -1:
-    """What an item of the list says; its headers are not looked at."""
+    """Reads an item of the list into `it`, without its headers."""
     cdef Record r
     cdef bytes value, key
     if PyBytes_CheckExact(o):
@@ -448,7 +450,7 @@ cdef inline int _item(object o, int64_t default_timestamp, Item* it) except -1:
         it.offset = r.offset
     else:
         raise TypeError(f"a record is a Record or bytes, not {type(o).__name__}")
-    # The pointers stay good: the caller's tuple holds the item, and a Record never changes.
+    # The pointers stay valid: the caller's tuple holds the item, and a Record never changes.
     it.key = it.value = NULL
     it.key_size = it.value_size = -1
     if key is not None:
@@ -463,7 +465,7 @@ cdef inline int _item(object o, int64_t default_timestamp, Item* it) except -1:
 
 
 cdef bytes _header_block(tuple headers):
-    """Header count and headers as they stand at the end of a record."""
+    """Returns header count and headers as the bytes at the end of a record."""
     cdef uint8_t room[10]
     cdef list parts = []
     cdef bytes name
@@ -485,7 +487,7 @@ cdef inline int64_t _delta(int64_t a, int64_t b) noexcept nogil:
 
 
 cdef inline int64_t _inner_size(const Item* it, int64_t time_delta, int64_t offset_delta) noexcept nogil:
-    """Bytes of a record after its length."""
+    """Returns the size of a record after its length field, in bytes."""
     cdef int64_t size = 1 + varint_size(time_delta) + varint_size(offset_delta)
     size += varint_size(it.key_size) + varint_size(it.value_size) + it.block_size
     if it.key_size > 0:
@@ -508,8 +510,8 @@ cdef int _offset_delta(Plan* plan, const Item* it, Py_ssize_t i) except -1:
 
 
 cdef list _measure(tuple items, Plan* plan, object base_timestamp):
-    """First pass: the size of the body and what the header says of it. Gives the header blocks of
-    those records that have headers, in order."""
+    """The first pass: finds the size of the body and the fields of the batch header. Returns the
+    header blocks of the records that have headers, in order."""
     cdef list blocks = []
     cdef Item it
     cdef Py_ssize_t i, n = len(items)
@@ -541,7 +543,7 @@ cdef list _measure(tuple items, Plan* plan, object base_timestamp):
 
 
 cdef uint8_t* _write(uint8_t* p, tuple items, list blocks, const Plan* plan) except NULL:
-    """Second pass: writes the records into memory of exactly the measured size."""
+    """The second pass: writes the records into memory of the measured size. Returns the end."""
     cdef Item it
     cdef Py_ssize_t i, n = len(items), next_block = 0
     cdef int64_t time_delta, offset_delta
@@ -552,7 +554,7 @@ cdef uint8_t* _write(uint8_t* p, tuple items, list blocks, const Plan* plan) exc
         if type(o) is Record and (<Record>o).headers is not None and len((<Record>o).headers):
             block = <bytes>blocks[next_block]
             next_block += 1
-            it.block = <const uint8_t*>PyBytes_AS_STRING(block)  # `blocks` keeps it alive
+            it.block = <const uint8_t*>PyBytes_AS_STRING(block)  # `blocks` keeps it in memory
             it.block_size = PyBytes_GET_SIZE(block)
         time_delta = _delta(it.timestamp, plan.base_timestamp)
         offset_delta = _delta(it.offset, plan.base_offset) if plan.keep_offsets else i
@@ -577,7 +579,7 @@ cdef uint8_t* _write(uint8_t* p, tuple items, list blocks, const Plan* plan) exc
 
 
 cdef void _write_header(uint8_t* p, const BatchHeader* h) noexcept nogil:
-    """The 61 bytes before a body that is already in place, with the CRC over both."""
+    """Writes the 61 bytes of the header before a body that is written already, with the CRC over both."""
     be64_store(p + AT_BASE_OFFSET, <uint64_t>h.base_offset)
     be32_store(p + AT_BATCH_LENGTH, <uint32_t>h.batch_length)
     be32_store(p + AT_LEADER_EPOCH, <uint32_t>h.leader_epoch)
@@ -596,12 +598,14 @@ cdef void _write_header(uint8_t* p, const BatchHeader* h) noexcept nogil:
 def encode_records(
     records, *, base_timestamp=None, base_offset=None,
 ) -> tuple[bytes, int, int, int, int]:
-    """An uncompressed body, to be compressed and given to seal_batch(). Each record is a Record, or
-    bytes for a value alone (its timestamp is then base_timestamp, or -1 = none).
+    """Writes the uncompressed body of a batch, which the caller may compress and passes to
+    seal_batch(). Each record is a Record, or bytes: a value without a key (its timestamp is
+    base_timestamp, or -1 = none).
 
-    base_timestamp: None = the first record's. base_offset: given = records keep their offsets,
-    which must ascend from there; None = they are numbered 0, 1, 2, ...
-    Gives (body, count, last offset delta, base timestamp, max timestamp).
+    `base_timestamp`: in ms; None: the first record's. `base_offset`: the records keep their
+    offsets, which must ascend from there; None: they get the offsets 0, 1, 2, ... Returns (body,
+    count, last offset delta, base timestamp, max timestamp). Raises TypeError for another object,
+    ValueError for offsets out of order or more than 2 GiB.
     """
     cdef tuple items = tuple(records)
     cdef Plan plan
@@ -620,10 +624,11 @@ def encode_batch(
     int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1,
     base_timestamp=None, max_timestamp=None, last_offset_delta=None, bint keep_offsets=False,
 ) -> bytes:
-    """A whole uncompressed batch, written once into its final place; records as in encode_records.
+    """Returns a whole uncompressed batch; records and errors as in encode_records.
 
-    max_timestamp: the append time when attributes say so; None = the largest of the records.
-    last_offset_delta: None = the last record's. keep_offsets: records keep their offsets.
+    `max_timestamp`: in ms, the append time if the attributes have that bit; None: the largest of
+    the records. `last_offset_delta`: None: the last record's. `keep_offsets`: the records keep
+    their offsets.
     """
     cdef tuple items = tuple(records)
     cdef Plan plan
@@ -658,7 +663,8 @@ def seal_batch(
     int64_t max_timestamp, int64_t base_offset=0, int attributes=0, int32_t leader_epoch=-1,
     int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1,
 ) -> bytes:
-    """A batch around a body that is already in its final, usually compressed, form."""
+    """Returns a batch with a body that has its final, usually compressed, form. Raises ValueError
+    for more than 2 GiB."""
     cdef Py_buffer view
     cdef BatchHeader h
     cdef bytes batch
@@ -689,9 +695,9 @@ def seal_batch(
 
 def stamp(data not None, int64_t base_offset, int32_t leader_epoch, *, int64_t offset=0,
           append_time=None) -> None:
-    """In place, on a writable buffer: what a leader assigns to the batch at `offset`; with
-    append_time (ms) also the timestamp type, the max timestamp and a new CRC.
-    Raises CorruptRecords when no whole batch begins there."""
+    """Writes the fields that a leader assigns into the batch at byte `offset` of a writable buffer;
+    with `append_time` (ms) also the timestamp type, the max timestamp and a new CRC. Raises
+    CorruptRecords when no whole batch begins there."""
     cdef Py_buffer view
     cdef BatchHeader h
     cdef uint8_t* p

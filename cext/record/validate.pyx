@@ -1,9 +1,9 @@
 """The rules for the content of a produced batch: structure, keys, timestamps; and the leader's
 corrections.
 
-A batch is taken whole or not at all. A record without a key in a compacted topic, or a timestamp
-further from now than the topic allows, is named in the answer by its index; damage is not.
-A timestamp of -1 means none and is always allowed.
+The leader accepts a batch whole or not at all. The answer names by its index each record without a
+key in a compacted topic, and each record whose timestamp the topic does not allow; it names no
+damaged record. A timestamp of -1 means none and is always allowed.
 Next on the data path: cext/record/records.pyx.
 """
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint16_t, uint64_t, uint8_t
@@ -44,8 +44,8 @@ cdef void verdict_of(Verdict* out, int16_t error, int32_t reason, const char* me
 cdef int16_t batch_frame_error(
     const uint8_t* records, int64_t size, int16_t version, BatchHeader* h, const char** message,
 ) noexcept nogil:
-    """A cut-off batch is refused with an error that clients do not retry; an impossible frame is
-    damage in transit, and worth a retry."""
+    """Refuses a cut-off batch with an error that clients do not retry. It takes an impossible frame
+    for damage on the way, for which a retry helps."""
     cdef int status
     cdef int codec
     message[0] = NULL
@@ -91,7 +91,7 @@ cdef bint batch_head_check(
 cdef void _name_rejected(
     const uint8_t* body, int64_t size, const BatchHeader* h, const BodyRules* rules, Verdict* out,
 ) noexcept nogil:
-    """Walks once more over records that are whole, for the indexes of those that break a rule."""
+    """Reads the records, which are whole, once more to find the indexes of those that break a rule."""
     cdef Cursor c = cursor_of(body, size)
     cdef RecordView record
     cdef int32_t i
@@ -131,7 +131,7 @@ cdef void body_check(
     if rules.append_time:
         return
     out.max_timestamp = summary.max_timestamp
-    # The largest timestamp says all about the future; the past needs a walk, and only when bounded.
+    # The largest timestamp decides about the future; only a limit for the past needs a walk.
     if rules.timestamp_before_max_ms == INT64_MAX and not timestamp_refused(summary.max_timestamp, rules):
         return
     _name_rejected(body, size, h, rules, out)

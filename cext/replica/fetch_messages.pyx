@@ -101,7 +101,7 @@ cdef bint answer_begin(
 
 
 cdef int64_t _nullable_count(Cursor* c) noexcept nogil:
-    """The length of an array or of bytes; 0 for null."""
+    """Reads the length of an array or of bytes; 0 for null."""
     cdef int64_t n = <int64_t>cursor_uvarint(c, 5) - 1
     if n > cursor_left(c):
         c.bad = True

@@ -6,10 +6,10 @@ take_response() appends the records of the answer, moves high watermarks and log
 events for what Python must decide (truncation, an epoch that is not the leader's, a log that is
 offline). The caller does the network I/O, or simulates it. Both steps run without the GIL.
 
-A partition is fetched from its log's end, with the epoch of its last record, so that the leader sees
-where the logs diverge (KIP-595). Requests use a session (KIP-227): they name only partitions whose
-place or epoch has changed; the leader rotates the partitions of a session, and without a session
-each request begins with another partition.
+A partition is fetched from its log's end, with the epoch of its last record, so that the leader
+sees where the logs diverge (KIP-595). Requests use a session (KIP-227): they name only partitions
+whose offset or epoch has changed; the leader rotates the partitions of a session, and without a
+session each request begins with another partition.
 
     answer for a partition          what follows
     records, no divergence          appended; the high watermark is the leader's, at most the log's end
@@ -17,8 +17,8 @@ each request begins with another partition.
                                     an event; the partition waits until restart() or add()
     any other error, corrupt records
                                     an event; the partition is delayed by replica.fetch.backoff.ms
-    for another place or epoch than the present one: ignored, because the partition was changed
-    while the request was under way
+    for an offset or epoch that is not the present one: ignored, because the partition has changed
+    since the request was sent
 
 With log.durability=fsync the fetch offset must be the flushed end, and the leader sends from there:
 so a partition is left out of requests until all that was appended is flushed. wait_flushed() waits
@@ -345,7 +345,7 @@ cdef class ReplicaFetches:
             pthread_mutex_unlock(&self.lock)
 
     def waits(self, str topic not None, int32_t index) -> bool:
-        """Whether the partition is followed and waits for restart() or add()."""
+        """Returns whether the partition is followed and waits for restart() or add()."""
         self._lock()
         try:
             raw_id = self.ids.get((topic, index))
@@ -439,7 +439,7 @@ cdef class ReplicaFetches:
         return fetchable > 0
 
     cdef bint _is_fetchable(self, Follow* f, int64_t now_ns, bint* changed, int32_t* unflushed) noexcept nogil:
-        """Whether to fetch a partition now. It sets its place in the next request."""
+        """Returns whether to fetch a partition now, and sets its offset in the next request."""
         cdef WantedPartition* w = &f.wanted
         cdef Partition* p
         cdef int64_t offset, log_start
@@ -486,8 +486,8 @@ cdef class ReplicaFetches:
         write_end(b, version, self.node_id, self.broker_epoch)
 
     cdef void _write_forgotten(self, Buffer* b, int16_t version, Follow** left, int64_t count) noexcept nogil:
-        """Writes the partitions that the leader's session shall forget: those that were removed, and
-        those that are not fetched now (`left`)."""
+        """Writes the partitions that the leader's session shall forget: those that were removed,
+        and those that are not fetched now (`left`)."""
         cdef Follow* f = self.forgotten
         cdef int64_t total = count, i
         while f != NULL:
@@ -548,12 +548,16 @@ cdef class ReplicaFetches:
         and removes them. Kinds and details:
 
         Until restart(), add() or remove() these partitions are not fetched:
-        "diverged": (epoch, end offset of that epoch at the leader; -1: none);
-        "out of range": the fetch offset; "below start": the base offset of a batch that contains the
-        start of the empty log; "fenced": the leader epoch of the request; "offline": None.
-        Delayed partitions: "unknown epoch", "not leader", "unknown topic", "error": the error code;
-        "corrupt": the log's end; "storage" (this log could not be written): the log's end.
-        For all partitions, with topic "" and partition -1: "refused": the error code."""
+        - "diverged": (epoch, end offset of that epoch at the leader; -1: none)
+        - "out of range": the fetch offset
+        - "below start": the base offset of a batch that contains the start of the empty log
+        - "fenced": the leader epoch of the request
+        - "offline": None
+        These partitions are delayed:
+        - "unknown epoch", "not leader", "unknown topic", "error": the error code
+        - "corrupt", "storage" (this log could not be written): the log's end
+        For all partitions, with topic "" and partition -1:
+        - "refused": the error code"""
         cdef int64_t i
         cdef Event* event
         cdef bint lost
@@ -604,8 +608,8 @@ cdef class ReplicaFetches:
         self.event_count += 1
 
     cdef Partition* _partition(self, Follow* f) noexcept nogil:
-        """Returns the partition of this node whose log can be written, or NULL. The caller is inside
-        an epoch."""
+        """Returns the partition of this node whose log can be written, or NULL. The caller is
+        inside an epoch."""
         cdef int16_t error
         cdef Partition* p = partition_find_id(self.table, f.wanted.topic_id, f.wanted.index, &error)
         if p == NULL or p.log == NULL or atomic_load_i32(&p.offline) or log_is_offline(p.log):
@@ -732,7 +736,7 @@ cdef class ReplicaFetches:
         partition_flush(self.table, p)
 
     cdef bint _is_flushing(self) noexcept nogil:
-        """Whether a partition waits for its flush."""
+        """Returns whether a partition waits for its flush."""
         cdef Follow* f
         cdef Partition* p
         cdef int64_t i
@@ -768,7 +772,7 @@ cdef class ReplicaFetches:
 
 
 cdef inline int64_t _hash(const uint8_t* topic_id, int32_t index) noexcept nogil:
-    """Topic ids are random already."""
+    """Returns a hash of the partition; it needs no secret key, because topic ids are random."""
     return <int64_t>(be64_load(topic_id) ^ be64_load(topic_id + 8)) + index
 
 
@@ -779,7 +783,7 @@ cdef bint _same_topic(const WantedPartition* a, const WantedPartition* b, bint b
 
 
 cdef int64_t _run_length(Follow** chosen, int64_t count, int64_t first, int16_t version) noexcept nogil:
-    """The number of partitions from `first` on that have its topic."""
+    """Returns how many partitions from `first` on have the same topic."""
     cdef int64_t i = first + 1
     while i < count and _same_topic(
             &chosen[first].wanted, &chosen[i].wanted, version >= TOPIC_IDS_FROM):

@@ -353,8 +353,8 @@ cdef class Learning(_Walk):
         return DONE
 
     cdef bint _is_of_interest(self) noexcept nogil:
-        """Whether the keys of the current batch must be added to the map. Updates the state of
-        transactions."""
+        """Returns whether the keys of the current batch must be added to the map. Updates the state
+        of transactions."""
         if self.at.magic == 2:
             if self.h.attributes & ATTR_CONTROL:
                 cleaned_txns_marker(&self.txns, self.bytes, &self.h, self.at.size_bytes)
@@ -472,7 +472,7 @@ cdef class Cleaning(_Walk):
         buffer_free(&self.out.txns)
 
     cdef bint _is_last_of_producer(self) noexcept nogil:
-        """Whether the current batch is the last one of an active producer."""
+        """Returns whether the current batch is the last one of an active producer."""
         cdef int64_t last_offset
         if self.h.producer_id < 0:
             return False
@@ -483,7 +483,7 @@ cdef class Cleaning(_Walk):
                 and int64_map_get(&self.last_epochs, self.h.producer_id, -1) == self.h.producer_epoch)
 
     cdef inline bint _horizon_has_passed(self) noexcept nogil:
-        """Whether the batch's delete horizon, which is stored as its base timestamp, has passed."""
+        """Returns whether the batch's delete horizon, which is its base timestamp, has passed."""
         return self.h.attributes & ATTR_DELETE_HORIZON and self.h.base_timestamp <= self.now_ms
 
     cdef inline bint _stays(self, const RecordView* record, hash128 key) noexcept nogil:
