@@ -6,9 +6,9 @@
 | value | int16 version, then that version of the value's message; null: what the key named is |
 |       | no longer there                                                                     |
 
-Each topic has its own numbering of types. A type that is not known, and a
-version that is too new, raise UnknownRecord: a newer broker wrote them, and who reads a log at its
-start passes over them. Bytes that are no such record raise MalformedMessage.
+Each topic has its own numbering of types. A type that is not known, and a version that is too new,
+raise UnknownRecord: a newer broker wrote them, and who reads a log at its start passes over them.
+Bytes that are no such record raise MalformedMessage.
 
     commit = record_type(CONSUMER_OFFSETS, "OffsetCommit")
     key = commit.encode_key(commit.key.cls(group="g", topic="t", partition=0))

@@ -2,10 +2,9 @@
 
 Such a member sends JoinGroup and SyncGroup, and does not wait for others. JoinGroup acts as a
 heartbeat with a subscription: its owned partitions show which ones the member has revoked, and the
-answer has
-the epoch as the generation. SyncGroup returns the assignment at that epoch. Heartbeat answers
-REBALANCE_IN_PROGRESS when joining again would change something. No member leads: the group's
-assignor assigns.
+answer has the epoch as the generation. SyncGroup returns the assignment at that epoch. Heartbeat
+answers REBALANCE_IN_PROGRESS when joining again would change something. No member leads: the
+group's assignor assigns.
 
 A member must join again within its rebalance timeout, and then send SyncGroup within the same time.
 Next: consumer_heartbeats.py, which has the steps; migration.py.

@@ -11,11 +11,9 @@ another waits for the next assignment, and has the current epoch without partiti
 Joins are gathered while another thread handles them, and those of a group share one assignment.
 
 Timers: a session timeout for each member, and a rebalance timeout while it must revoke partitions.
-A
-member that exceeds either is fenced: it leaves the group and its partitions become free. The next
+A member that exceeds either is fenced: it leaves the group and its partitions become free. The next
 heartbeat of the group takes account of topics that were created, deleted or extended. The code runs
-under the
-coordinator's lock and uses no I/O and no clock of its own. Next: consumer_regexes.py,
+under the coordinator's lock and uses no I/O and no clock of its own. Next: consumer_regexes.py,
 classic_members.py, migration.py."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The group coordinator: every group whose partition of __consumer_offsets this node leads.
 
 The handlers of JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetFetch and of group administration
-call it. One lock covers all groups; code under it is short and never waits. Answers
-go out through callables, at once or later, on any thread.
+call it. One lock covers all groups; code under it is short and never waits. Answers go out through
+callables, at once or later, on any thread.
 
 A change is written to the journal first; an assignment is answered only when its record is durable.
 Clock, timers, journal and random ids are passed in. Network threads carry out commits

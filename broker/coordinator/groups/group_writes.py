@@ -2,14 +2,12 @@
 
 A group changes in memory first and is then written, so that the next request continues from the new
 state without waiting for the disk. A request is answered only when the log has the state that its
-answer
-states, even when the request changed nothing. When a write fails, its requests are answered with
-the error, and the group is `behind`: the next write is the whole group, at once, and answers that
-were built on the failed write wait for it. So the log always contains every state that was
-answered. When
-the whole group cannot be written either, it is written again after RETRY_MS, until the log has it:
-memory and log become equal also without a further request to the group. (Kafka's CoordinatorRuntime
-does the opposite: it reverts memory to the last written offset, and its timers
+answer states, even when the request changed nothing. When a write fails, its requests are answered
+with the error, and the group is `behind`: the next write is the whole group, at once, and answers
+that were built on the failed write wait for it. So the log always contains every state that was
+answered. When the whole group cannot be written either, it is written again after RETRY_MS, until
+the log has it: memory and log become equal also without a further request to the group. (Kafka's
+CoordinatorRuntime does the opposite: it reverts memory to the last written offset, and its timers
 repeat a failed write.) Next: coordinator/journal.py.
 """
 

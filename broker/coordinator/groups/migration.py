@@ -2,11 +2,10 @@
 
 The first member of the consumer protocol that joins a classic group turns it into a consumer group,
 in which the others continue with the classic protocol (classic_members.py) and their assignments.
-When
-the last member of the consumer protocol leaves, or a static member joins again with the classic
-protocol, the rest becomes a classic group again, which rebalances. A group without members takes
-the protocol of its next member. `group.consumer.migration.policy` allows each direction. In the log
-a change is one batch: the tombstones of the old form and the records of the new one."""
+When the last member of the consumer protocol leaves, or a static member joins again with the
+classic protocol, the rest becomes a classic group again, which rebalances. A group without members
+takes the protocol of its next member. `group.consumer.migration.policy` allows each direction. In
+the log a change is one batch: the tombstones of the old form and the records of the new one."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 For each group: topic, partition, Committed. Offsets of a transaction are kept separately, by group
 and producer id, until its marker is written; then they are committed, unless a later commit in the
 log has replaced them, as in Kafka. Expiry follows Kafka (KIP-211): the offsets of a group with
-members do not
-expire while the group subscribes to their topic; those of an empty group expire
+members do not expire while the group subscribes to their topic; those of an empty group expire
 `offsets.retention.minutes` after it became empty, those without members ever, after their commit.
 
 Commits that network threads accepted (cext/coordinator/offset_commit.pyx), those of transactions

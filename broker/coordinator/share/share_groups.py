@@ -1,11 +1,10 @@
 """The share groups of one coordinator: heartbeats, assignment, sessions of members, deletion.
 
-They belong to the group coordinator, and use its lock and its journal. A
-member's first heartbeat, or one with other topics, first initializes the state of the topics'
-partitions (share_state.py), then computes a new assignment; the answer is sent when all that is
-durable. A heartbeat that changes nothing is answered at
-once, or with the writes before it, and costs no timer. A change that cannot be written is written
-again with the whole group (groups/group_writes.py). A member gets its
+They belong to the group coordinator, and use its lock and its journal. A member's first heartbeat,
+or one with other topics, first initializes the state of the topics' partitions (share_state.py),
+then computes a new assignment; the answer is sent when all that is durable. A heartbeat that
+changes nothing is answered at once, or with the writes before it, and costs no timer. A change that
+cannot be written is written again with the whole group (groups/group_writes.py). A member gets its
 partitions as soon as they are assigned: no other member has to revoke them, because a partition may
 have several readers.
 
