@@ -2,8 +2,9 @@
 
 Members have one order for all topics (static members by instance id, before the others by member
 id), so a member that subscribes to several topics of the same size gets the same partitions of
-each, and records with the same key reach one member. When the count does not divide, the first
-members get one partition more. Earlier assignments have no influence. Kafka: RangeAssignor.
+each, and records with the same key reach one member. When the partitions cannot be divided evenly,
+the first members get one partition more. Earlier assignments have no influence. Kafka:
+RangeAssignor.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,9 @@
-"""Server-side assignor `simple` of share groups: each partition has a reader, each member work.
+"""Server-side assignor `simple` of share groups: each partition has a reader, and each member has a
+partition.
 
 A partition may have several readers. Members that subscribe to the same topics share them evenly:
 with more partitions than members each member gets a part of them, with more members than partitions
-each partition gets several readers. Members keep their partitions as far as the result is even.
+each partition gets several readers. Members keep their partitions as long as the result is even.
 Kafka: SimpleAssignor; among equally good assignments Kafka may choose another one.
 """
 
@@ -35,7 +36,7 @@ class AssignorSimple:
 
 
 def _alike(group: GroupView) -> list[tuple[list[GroupMemberView], list[bytes]]]:
-    """Assigns the partitions of topics that have the same subscribers."""
+    """Returns groups of topics that have the same subscribers: those members, and the topic ids."""
     by_readers: dict[tuple[str, ...], list[bytes]] = {}
     for topic_id in sorted(group.topics):
         readers = sorted(m.member_id for m in group.members.values() if topic_id in m.topics)
@@ -58,7 +59,8 @@ def _shared(
             if has and len(mine) < most and reader_count[place] < readers_each:
                 mine.add(place)
                 reader_count[place] += 1
-    # First gives a reader to partitions without one, then partitions to members without one.
+    # First the loop gives a reader to partitions without one, then partitions to members without
+    # one.
     for place in partitions:
         if reader_count[place] == 0:
             member_id = min(taken, key=lambda name: len(taken[name]))

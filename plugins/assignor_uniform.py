@@ -1,10 +1,10 @@
-"""Server-side assignor `uniform`: members get equally many partitions, with few moves.
+"""Server-side assignor `uniform`: members get equal numbers of partitions, and few partitions move.
 
 When all members subscribe to the same topics, each keeps its partitions up to its share, and the
-free ones go to members with less. When subscriptions differ, each free partition goes to the
+free ones go to members with fewer. When subscriptions differ, each free partition goes to the
 subscriber of its topic with the fewest partitions; then partitions move from the member with the
-most to the one with the fewest, among the subscribers of a topic, while that makes them more even.
-LOOKS_MAX limits the time. Kafka's UniformAssignor has the same two aims.
+most to the one with the fewest, among the subscribers of a topic, while that makes the numbers more
+even. LOOKS_MAX limits the time. Kafka's UniformAssignor has the same two aims.
 """
 
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ def _balanced(group: GroupView) -> Owned:
         for topic_id in group.members[member_id].topics:
             if topic_id in readers:
                 readers[topic_id].append(member_id)
-    # Topics with few subscribers come first: members of the others have more choice.
+    # Topics with few subscribers come first: members of other topics have more choice.
     order = sorted((t for t in readers if readers[t]), key=lambda t: (len(readers[t]), t))
     for topic_id in order:
         least = [(counts[m], m) for m in readers[topic_id]]

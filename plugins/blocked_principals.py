@@ -1,13 +1,14 @@
-"""Denies everything to the principals of a file, from the moment when the file changes.
+"""Denies everything to the principals of a file, as soon as the plugin sees a change of the file.
 
     authorizer.class.name=blocked-principals
     plugin.blocked-principals.file=/etc/barnabas/blocked
 
-The file has a principal in each line, as in User:alice; empty lines and lines that begin with # do
-not count. For all others the access rules decide. The plugin looks at the file every `look.ms`, and
-takes back at once what the broker has kept of its answers, so that open connections are denied too.
-Replace the file by a rename: a file that is half written blocks only a half. While it cannot be
-read, the principals that were blocked before stay blocked. super.users are never blocked.
+The file has a principal in each line, as in User:alice; the plugin ignores empty lines and lines
+that begin with #. For all other principals the access rules decide. The plugin reads the file every
+`look.ms`; after a change the broker discards its cached answers at once, so that open connections
+are denied too. Replace the file by a rename: from a file that is half written the plugin blocks
+only a part. While it cannot read the file, it continues to block the same principals. super.users
+are never blocked.
 """
 
 import logging
@@ -69,7 +70,8 @@ class BlockedPrincipals:
 
 
 def _principals(path: Path) -> frozenset[str]:
-    """Raises OSError, and ValueError for a line that is not a principal."""
+    """Returns the principals of a file. Raises OSError, and ValueError for a line that is not a
+    principal."""
     with path.open(encoding="utf-8") as file:
         text = file.read(FILE_BYTES_MAX + 1)
     if len(text) > FILE_BYTES_MAX:

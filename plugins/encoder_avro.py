@@ -19,7 +19,7 @@ NO_ID = -1
 
 
 class AvroEncoder:
-    """Avro's binary encoding, with fastavro."""
+    """Encodes and decodes Avro's binary encoding, with fastavro."""
 
     OPTIONS = {
         "schema": Option("text", "a file with the schema of messages"),

@@ -14,7 +14,7 @@ from barnabas.hooks import Option, Options, hookimpl
 
 
 class JsonEncoder:
-    """JSON."""
+    """Encodes and decodes JSON."""
 
     OPTIONS = {"sort.keys": Option("boolean", "write the members of objects in order", False)}
 

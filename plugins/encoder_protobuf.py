@@ -16,7 +16,7 @@ from barnabas.hooks import Option, Options, hookimpl
 
 
 class ProtobufEncoder:
-    """Messages of Protocol Buffers."""
+    """Encodes and decodes messages of Protocol Buffers."""
 
     OPTIONS = {
         "message": Option("text", "module:Class of messages"),

@@ -14,7 +14,7 @@ from barnabas.hooks import Option, Options, hookimpl
 
 
 class StringEncoder:
-    """Text in the encoding of the option `encoding`, UTF-8 by default."""
+    """Encodes and decodes text, in the encoding of the option `encoding`, UTF-8 by default."""
 
     OPTIONS = {"encoding": Option("text", "encoding of the text, by Python's name", "utf-8")}
 

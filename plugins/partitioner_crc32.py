@@ -2,9 +2,9 @@
 
     partitioner.class=consistent_random        (or crc32)
 
-A key goes to the partition that clients on librdkafka choose by default (confluent-kafka, kcat, and
-others). As there, an empty key counts as no key, and records without a key go to random partitions:
-records of one send go to one of the partitions that have a leader."""
+A key goes to the partition that clients with librdkafka choose by default (confluent-kafka, kcat,
+and others). As in librdkafka, an empty key counts as no key, and records without a key go to random
+partitions: all such records of one send go to one of the partitions that have a leader."""
 
 import random
 import zlib

@@ -1,5 +1,5 @@
-"""The old clients' partitioner: hash of the key modulo the number of partitions; random without
-key.
+"""The old clients' partitioner: the hash of the key modulo the number of partitions; random without
+a key.
 
     partitioner.class=kafka.producer.DefaultPartitioner        (or hash)
 
@@ -7,7 +7,7 @@ The hash is Java's hashCode, so a key goes to the partition that the producers o
 choose: text as String, bytes as Arrays.hashCode (0.8's ByteArrayPartitioner), whole numbers as
 Integer, or as Long when they are larger, bool as Boolean, float as Double. Keys of other types have
 no such hash: use murmur2, which takes their bytes. Records without a key that are sent together go
-to one partition of those that have a leader, to another one each time.
+to one of the partitions that have a leader, each time to another one.
 """
 
 import random
@@ -33,7 +33,7 @@ class HashPartitioner:
 
 
 def _placed(hashed: int, partition_count: int) -> int:
-    # Java has no absolute value of Integer.MIN_VALUE; the clients that handled it used 0.
+    # Java has no absolute value of Integer.MIN_VALUE; the old clients that handled it used 0.
     return 0 if hashed == -(1 << 31) else abs(hashed) % partition_count
 
 

@@ -2,9 +2,9 @@
 
     partitioner.class=org.apache.kafka.clients.producer.internals.DefaultPartitioner   (or murmur2)
 
-A key goes to the partition that the Java producer chooses, and librdkafka's with
-`partitioner=murmur2_random`. Records without a key that are sent together go to one partition of
-those that have a leader, to another one each time, as with Java's producer since 2.4.
+A key goes to the partition that the Java producer chooses, and librdkafka's producer with
+`partitioner=murmur2_random`. Records without a key that are sent together go to one of the
+partitions that have a leader, each time to another one, as with Java's producer since 2.4.
 """
 
 import random

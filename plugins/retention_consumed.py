@@ -10,7 +10,8 @@ from barnabas.hooks import LogView, Option, Options, SegmentView, hookimpl
 
 
 class RetentionConsumed:
-    """Lets segments be deleted once the named consumer groups have committed past them."""
+    """Lets the broker delete segments after the named consumer groups have committed offsets past
+    them."""
 
     OPTIONS = {
         "groups": Option("list", "consumer groups that must have read a segment before it may go")
@@ -28,5 +29,5 @@ class RetentionConsumed:
 
 
 def _has(segment: SegmentView) -> bool:
-    """Returns whether the segment has records: an empty active segment need not be rolled."""
+    """Returns whether the segment has records: the broker need not roll an empty active segment."""
     return bool(segment.next_offset > segment.base_offset)

@@ -1,5 +1,5 @@
-"""Deletion by number of records: the oldest segments are deleted while `count` offsets of the
-partition are left without them. Offsets that compaction removed count as records.
+"""Deletion by number of records: the oldest segments are deleted as long as at least `count`
+offsets of the partition remain. Offsets that compaction removed count as records.
 
     plugins=last-records
     plugin.last-records.count=1000000

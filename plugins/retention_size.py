@@ -1,5 +1,5 @@
-"""Deletion by size: the oldest segments are deleted while the log stays at or above retention.bytes
-without them (Kafka's `retention.bytes` and `log.retention.bytes`)."""
+"""Deletion by size: the oldest segments are deleted as long as the rest of the log has at least
+retention.bytes (Kafka's `retention.bytes` and `log.retention.bytes`)."""
 
 from barnabas.hooks import LogView, hookimpl
 

@@ -1,7 +1,7 @@
 """Plugins: Python code of other authors that extends the broker.
 
-Read specs.py (the contracts) and views.py (arguments and return values of hooks). The rest is
-internal: loading.py (finds and makes plugins), registry.py (chooses the plugins of a call),
+Read specs.py (the contracts) and views.py (arguments and return values of hooks). The other modules
+are internal: loading.py (finds and creates plugins), registry.py (chooses the plugins of a call),
 calls.py (threads, budgets, failures), process.py (a plugin in its own process). A plugin author
 needs the names below and barnabas.testing."""
 

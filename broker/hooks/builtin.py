@@ -36,7 +36,7 @@ BUILTIN: dict[str, str] = {
 
 SERIALIZATION = "org.apache.kafka.common.serialization"
 PARTITIONERS = "org.apache.kafka.clients.producer"
-# Names in settings of Kafka and librdkafka -> the plugin here.
+# The built-in plugin for each class or name that settings of Kafka and librdkafka use.
 ALIASES: dict[str, str] = {
     "kafka.producer.DefaultPartitioner": "hash",
     "kafka.producer.ByteArrayPartitioner": "hash",

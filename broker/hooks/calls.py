@@ -40,7 +40,7 @@ class OverBudget(TimeoutError):
 
 
 class _Call:
-    """One call, given to a thread and returned by it."""
+    """One call: a thread of the plugin runs it, and the caller waits for its result."""
 
     __slots__ = (
         "answer",
@@ -77,7 +77,7 @@ class _Call:
 
 
 class _Thread:
-    """A thread of one plugin."""
+    """A thread that runs the calls of one plugin, one after another."""
 
     __slots__ = ("calls",)
 
@@ -92,7 +92,8 @@ class _Thread:
 
 
 class Calls:
-    """Calls to the plugins of one broker."""
+    """Runs the calls to the plugins of one broker. `monotonic_ns`: the clock for budgets and
+    times."""
 
     def __init__(self, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._monotonic_ns = monotonic_ns
@@ -110,7 +111,9 @@ class Calls:
         too_late: Any = FAILED,
     ) -> Any:
         """Calls a hook and returns its answer, FAILED for a failed call, or `too_late` for a call
-        that took longer than its budget. `check` converts the answer or raises BadAnswer."""
+        that took longer than its budget. `arguments`: by name, all those of the specification.
+        `check` converts the answer, or raises BadAnswer. Raises nothing: a failure is counted and
+        logged."""
         if plugin.off:
             return FAILED
         implementation = plugin.hooks[hook]

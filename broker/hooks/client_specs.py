@@ -60,8 +60,9 @@ class ClientSpecs:
         When: before the client sends records of one topic that do not name their partition, on the
         thread that sends: with `producer.type=sync` the one that called `send`.
         `keys`: the partition key of each record, else its key; None for a record without either.
-        `encoded`: the same keys as bytes, from the encoder of keys. `partition_count`: that of the
-        topic. `available`: the partitions that have a leader now; all, if none has a leader.
+        `encoded`: the same keys as bytes, from the encoder of keys. `partition_count`: the topic's
+        number of partitions. `available`: the partitions that have a leader now; all, if none has a
+        leader.
         Returns: the partition of each record, or one number for all of them.
         When it fails: the client calls it again for each record alone, and does not send a record
         for which it fails again. `send` raises the error, or the background thread counts, logs and

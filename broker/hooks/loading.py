@@ -1,4 +1,4 @@
-"""Finds a plugin by name, imports it, checks its options and makes it.
+"""Finds a plugin by name, imports it, checks its options and creates it.
 
 Names are those of builtin.py or of the entry-point group `barnabas.plugins`:
 
@@ -65,7 +65,7 @@ def _of_entry_point(row: EntryPoint) -> Found:
 
 
 def find(name: str) -> Found:
-    """Returns the installed plugin of a name. Raises CannotLoad."""
+    """Returns the installed plugin with this name. Raises CannotLoad when there is none."""
     if name in BUILTIN:
         return _builtin(name)
     found = [row for row in _others() if row.name == name]
@@ -82,7 +82,8 @@ def find(name: str) -> Found:
 
 
 def name_taken(plugin: Found, among: Iterable[Found]) -> str | None:
-    """Returns why a plugin cannot be loaded: another one of `among` has its name; else None."""
+    """Returns why a plugin cannot be loaded because another one of `among` has its name; None when
+    it can."""
     same = [row for row in among if row.name == plugin.name]
     if plugin.distribution != BUILT_IN and any(row.distribution == BUILT_IN for row in same):
         return (

@@ -28,8 +28,10 @@ class Implementation(NamedTuple):
 
 
 class Plugin:
-    """A plugin that a broker or a client uses. `off`: why the plugin is switched off, "" while it
-    is in use. Counts are by hook; a thread that changes them holds the lock."""
+    """A plugin that a broker or a client uses.
+
+    `off`: why the plugin is switched off, "" while it is in use. Counts are by hook; a thread that
+    changes them holds the lock."""
 
     def __init__(
         self,

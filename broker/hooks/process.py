@@ -1,8 +1,8 @@
-"""A plugin in its own process: for plugins that may hang, crash, leak memory or compute long.
+"""A plugin in its own process: for plugins that may hang, crash, leak memory or compute for long.
 
-The child gets no secrets of the broker: of its environment what ENVIRONMENT and the option
-`environment` name, of its descriptors the connection alone, of its settings `plugin.NAME.*`. It
-runs as the broker's user, and may read what that user may read.
+The child gets no secrets of the broker. It gets the environment variables that ENVIRONMENT and the
+option `environment` name, no file descriptor but that of the connection, and of the settings only
+`plugin.NAME.*`. It runs as the broker's user, and may read the files of that user.
 
 A plugin has one child process, which runs one call at a time. A call fails when the child ends, for
 any reason; the next call starts another child, after a pause since the last start. The pause
@@ -72,7 +72,7 @@ class Child:
         self.starts = 0
 
     def start(self) -> dict[str, Any]:
-        """Starts the process; returns the plugin's description of itself. Raises CannotLoad."""
+        """Starts the process and returns the plugin's description of itself. Raises CannotLoad."""
         with self._one_call:
             return self._start()
 
@@ -157,7 +157,7 @@ class Child:
         return said
 
     def _variables(self) -> dict[str, str]:
-        """The environment of the process."""
+        """Returns the environment of the process."""
         known = ENVIRONMENT | self._environment
         return {
             name: text

@@ -1,5 +1,5 @@
-"""Makes the project of `barnabas plugins new NAME --hook KIND`, which can be installed and has
-tests that pass. The code of the plugins is in project_kinds.py."""
+"""Writes the project of `barnabas plugins new NAME --hook KIND`: it can be installed, and its tests
+pass. The code of the plugins is in project_kinds.py."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class BadName(ValueError):
 
 
 def write_project(name: str, into: Path, kind: str = "interceptor") -> Path:
-    """Makes the directory `name`, which must not exist, with a plugin of one of KINDS. Raises
-    BadName, OSError."""
+    """Creates the directory `name`, which must not exist, in `into`, with a plugin of one of KINDS,
+    and returns its path. Raises BadName, OSError."""
     check_name(name)
     found = KINDS[kind]
     words = {

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of plugin. `option`, `default`: its one option. `use`: commands to try the installed
-    plugin."""
+    """One kind of plugin. `option`, `default`, `meaning`: its only option. `use`: commands that try
+    the installed plugin."""
 
     hook: str
     summary: str

@@ -133,7 +133,7 @@ def _budget(name: str) -> str:
 
 def _paragraphs(text: str) -> str:
     """Makes paragraphs of the parts of a contract: `When:` and the like, and the explanations of
-    arguments. A line that begins with a back-quote within a sentence begins no paragraph."""
+    arguments. A line that begins with a back-quote within a sentence does not begin a paragraph."""
     found: list[str] = []
     for line in text.splitlines():
         begins = line.startswith(PARTS) or (ARGUMENT.match(line) and found[-1].endswith("."))

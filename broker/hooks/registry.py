@@ -2,8 +2,8 @@
 
 The setting `plugins` names the plugins that the broker calls for every decision, in its order; a
 topic names those that see its records and its segments. A topic may name a built-in plugin that
-`plugins` does not list: the registry makes a built-in at its first use. A reload replaces the whole
-set, and a call that runs meanwhile ends with the plugin that it began with."""
+`plugins` does not list: the registry creates a built-in at its first use. A reload replaces the
+whole set; a call that is running at that time finishes with its old plugin."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TOO_LATE: Any = object()  # in place of an interceptor's answer
 
 
 class Later(NamedTuple):
-    """An interceptor did not decide about a batch in time: the producer may send it again."""
+    """An interceptor did not decide on a batch in time; the producer may send the batch again."""
 
     message: str
 
@@ -57,7 +57,7 @@ class FetchRefused(Exception):
 
 
 class Registry:
-    """The plugins that run. `settings` returns all effective `plugin.NAME.key`."""
+    """The plugins that run. `settings` returns all effective `plugin.NAME.key`, by name."""
 
     def __init__(self, settings: Callable[[], Mapping[str, str]] = dict) -> None:
         self.calls = Calls()
@@ -71,18 +71,19 @@ class Registry:
     # -- the plugins in use ---------------------------------------------------------------------
 
     def on_made(self, begin: Callable[[Plugin], object]) -> None:
-        """Sets the function that is called with each new plugin when it may be used."""
+        """Sets the function that is called with each new plugin before the broker uses it."""
         self._begin = begin
 
     def load(self, names: Sequence[str]) -> None:
-        """Makes the plugins of `plugins`. Changes nothing when it raises CannotLoad."""
+        """Creates the plugins of the setting `plugins`, and uses them. Changes nothing when it
+        raises CannotLoad."""
         made = self.made(names)
         with self._lock:
             self._use(made)
 
     def load_what_can(self, names: Sequence[str]) -> list[str]:
-        """Does what `load` does, without the plugins that it cannot load; returns their
-        problems."""
+        """Does what `load` does, but without the plugins that it cannot load; returns the problems
+        of those."""
         problems = []
         made: list[Plugin] = []
         for name in dict.fromkeys(names):
@@ -95,7 +96,7 @@ class Registry:
         return problems
 
     def made(self, names: Sequence[str]) -> list[Plugin]:
-        """Makes the plugins of `plugins` and does not use them. Raises CannotLoad."""
+        """Creates the plugins of the setting `plugins` without using them. Raises CannotLoad."""
         settings = self._settings()
         problems: list[str] = []
         made: list[Plugin] = []
@@ -144,7 +145,8 @@ class Registry:
         return problems
 
     def reload(self, names: Sequence[str]) -> None:
-        """Does what `load` does, and calls `broker_stopping` of the plugins that it replaces."""
+        """Does what `load` does, and calls `broker_stopping` of the plugins that it replaces.
+        Raises CannotLoad."""
         with self._lock:
             made = self.made(names)
             before = list(self._plugins.values())
@@ -189,8 +191,8 @@ class Registry:
         return Counter({row.name: sum(row.failures.values()) for row in self.plugins()})
 
     def plugin(self, name: str) -> Plugin | None:
-        """Returns a plugin that a topic names, and makes a built-in one now. Returns None when no
-        such plugin runs; the caller logs that once a minute."""
+        """Returns a plugin that a topic names, and creates a built-in at its first use. Returns
+        None when no such plugin runs, and logs that once a minute."""
         found = self._plugins.get(name)
         if found is not None:
             return found
@@ -234,7 +236,7 @@ class Registry:
     # -- calls ----------------------------------------------------------------------------------
 
     def tell(self, plugin: Plugin, hook: str, arguments: Mapping[str, Any]) -> None:
-        """Calls a hook without a return value of all plugins that implement it."""
+        """Calls a hook that has no return value of all plugins that implement it."""
         if hook in plugin.hooks:
             self.calls.call(plugin, hook, arguments)
 
@@ -270,8 +272,8 @@ class Registry:
     def deletable_segments(
         self, view: LogView, now_ms: int, policies: Sequence[str] | None = None
     ) -> int:
-        """Returns the largest answer of a topic's policies (None: all plugins). A failure counts as
-        0."""
+        """Returns the largest answer of a topic's policies (None: all plugins), a number of
+        segments. A failure counts as 0."""
 
         def checked(answer: Any) -> int:
             if type(answer) is not int or not 0 <= answer <= len(view.segments):
@@ -300,8 +302,8 @@ class Registry:
     def intercept_produce(
         self, names: Sequence[str], batch: RecordBatch
     ) -> Reject | Later | bytes | None:
-        """Decides on a producer's batch: reject it, ask the producer to send it again, append other
-        bytes instead, or append it."""
+        """Decides on a producer's batch. Returns Reject to reject it, Later to ask the producer to
+        send it again, other bytes to append in its place, or None to append it unchanged."""
         hook = "intercept_produce"
         made: bytes | None = None
         for name, plugin in zip(names, self._of_topic(names, hook), strict=True):
@@ -322,7 +324,8 @@ class Registry:
         return made
 
     def intercept_fetch(self, names: Sequence[str], batch: RecordBatch) -> bytes | None:
-        """Returns what a consumer gets in place of a batch. Raises FetchRefused."""
+        """Returns the bytes that a consumer gets in place of a batch, None for the batch unchanged.
+        Raises FetchRefused."""
         hook = "intercept_fetch"
         made: bytes | None = None
         for name, plugin in zip(names, self._of_topic(names, hook), strict=True):

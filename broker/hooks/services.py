@@ -15,8 +15,8 @@ class Services(Protocol):
         """Returns the time of the broker's wall clock, in ms since 1970."""
 
     def rules_changed(self) -> None:
-        """Takes back what the plugin has allowed in `authorize`: the broker asks it again before
-        the next use, also on open connections. Call it after the change."""
+        """Withdraws what the plugin has allowed in `authorize`: the broker asks it again before the
+        next use, also on open connections. Call it after the change."""
 
     def partition_count(self, topic: str) -> int:
         """Returns the number of partitions of a topic, 0 when there is no such topic."""

@@ -207,8 +207,8 @@ class Specs(ClientSpecs):
     def client_quota(self, quota: str, user: str, client_id: str) -> float | None:
         """Returns the quota of a client, in place of those of the metadata tree.
 
-        When: the first request of a connection arrives, or of another client id, and the next one
-        after quotas or plugins have changed. That request waits; others do not. For
+        When: the first request of a connection or of a client id arrives, and the next request
+        after quotas or plugins change. That request waits; others do not. For
         controller_mutation_rate: each request that creates or deletes partitions.
         `quota`: producer_byte_rate or consumer_byte_rate (bytes a second), request_percentage
         (percent of a thread), or controller_mutation_rate (partitions a second). `user`: the
@@ -216,7 +216,7 @@ class Specs(ClientSpecs):
         Returns: a number above 0, which all connections of this user with this client id share;
         math.inf for no limit; None to leave it to the next plugin. The first number counts. When no
         plugin returns one, the quotas of the metadata tree count.
-        When it fails: the same as None.
+        When it fails: the answer counts as None.
         """
         raise NotImplementedError
 
@@ -229,9 +229,9 @@ class Specs(ClientSpecs):
         When: a client uses a resource, of the plugin that `authorizer.class.name` names, before the
         rules are read; never for super.users. The request waits. The broker keeps the answers for
         produce, fetch, commits and steps of transactions, for all connections of a principal and a
-        host, until `services.rules_changed()` takes them back at once, or a rule or a plugin
-        changes; the same holds for answers that it gives again (Metadata). It asks for every other
-        request anew, and again for a client that was denied.
+        host, until the plugin calls `services.rules_changed()`, or a rule or a plugin changes; the
+        same holds for cached responses (Metadata). It asks again for every other request, and for a
+        client that was denied.
         `principal`: TYPE:NAME, User:ANONYMOUS without a login. `host`: the client's address.
         `operation`: Kafka's AclOperation; the plugin is asked for DESCRIBE even when it has allowed
         READ. `resource_type`: TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, DELEGATION_TOKEN or USER.
