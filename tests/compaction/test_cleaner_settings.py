@@ -72,9 +72,9 @@ def test_log_cleaner_backoff_ms(tmp_path):
     with running(tmp_path, **{"log.cleaner.backoff.ms": hour_ms}) as broker:
         broker.create_topic("t", configs=TOPIC)
         fill(broker)
-        time.sleep(0.4)
+        broker.clock.advance(minutes=50)
         assert broker.node.running.cleaner.passes == 0
-        broker.clock.advance(hours=1)
+        broker.clock.advance(minutes=10)
         wait_for(lambda: is_clean(broker))
 
 
@@ -93,7 +93,7 @@ def test_log_cleaner_min_compaction_lag_ms(tmp_path):
     with running(tmp_path, **{"log.cleaner.min.compaction.lag.ms": 60_000}) as broker:
         broker.create_topic("t", configs=TOPIC)
         fill(broker)
-        time.sleep(0.4)
+        broker.clock.advance(seconds=1)  # a pass that is due has run then
         assert len(keys(broker)) == KEYS
         broker.clock.advance(seconds=120)
         wait_for(lambda: len(keys(broker)) < 400)
@@ -107,7 +107,7 @@ def test_log_cleaner_max_compaction_lag_ms(tmp_path):
         wait_for(lambda: broker.node.running.cleaner.passes == 1)
         fill(broker, count=300)
         before = len(keys(broker))
-        time.sleep(0.4)
+        broker.clock.advance(seconds=1)  # a pass that is due has run then
         assert len(keys(broker)) == before
         broker.clock.advance(seconds=120)
         send(broker, "t", [(b"k1", b"rolls the active segment, too old for the lag")])
@@ -120,7 +120,7 @@ def test_log_cleaner_min_cleanable_ratio(tmp_path):
         fill(broker, distinct=KEYS)
         wait_for(lambda: broker.node.running.cleaner.passes == 1)
         fill(broker, count=300, distinct=300)
-        time.sleep(0.4)
+        broker.clock.advance(seconds=1)  # a pass that is due has run then
         assert broker.node.running.cleaner.passes == 1  # a third is dirty, and the ratio is 1
 
 

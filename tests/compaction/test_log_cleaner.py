@@ -118,7 +118,7 @@ def test_log_cleaner_enable(tmp_path):
     with Broker({"log.dirs": str(tmp_path), **SETTINGS, "log.cleaner.enable": "false"}) as broker:
         topic = broker.create_topic("t", configs=TOPIC)
         fill(broker, topic)
-        time.sleep(0.5)
+        broker.clock.advance(seconds=1)
         assert len(broker.records(topic)) == 600
 
 
@@ -130,7 +130,7 @@ def test_where_the_next_pass_begins_survives_a_restart(tmp_path):
     offsets = checkpoints.read_offsets(tmp_path / checkpoints.CLEANER)
     assert 300 < offsets["t", 0] <= 600
     with Broker({"log.dirs": str(tmp_path), **SETTINGS}) as broker:
-        time.sleep(0.3)
+        broker.clock.advance(seconds=1)
         assert broker.node.running.cleaner.passes == 0  # nothing is dirty
         fill(broker, "t", 300)
         wait_for(lambda: broker.node.running.cleaner.passes >= 1)
@@ -140,7 +140,7 @@ def test_where_the_next_pass_begins_survives_a_restart(tmp_path):
 def test_min_compaction_lag_ms_keeps_young_records(broker):
     topic = broker.create_topic("t", configs={**TOPIC, "min.compaction.lag.ms": "60000"})
     fill(broker, topic)
-    time.sleep(0.4)
+    broker.clock.advance(seconds=1)  # a pass that is due has run then
     assert len(broker.records(topic)) == 600
     broker.clock.advance(seconds=120)
     wait_for(lambda: len(broker.records(topic)) < 400)
@@ -153,7 +153,7 @@ def test_max_compaction_lag_ms_cleans_what_is_below_the_ratio(broker):
     wait_for(lambda: broker.node.running.cleaner.passes == 1)  # all of it is dirty at first
     fill(broker, topic, 300)
     before = len(broker.records(topic))
-    time.sleep(0.4)
+    broker.clock.advance(seconds=1)  # a pass that is due has run then
     assert len(broker.records(topic)) == before
     broker.clock.advance(seconds=120)
     send(broker, topic, [(b"k1", b"rolls the active segment, too old for the lag")])
@@ -169,7 +169,7 @@ def test_min_cleanable_dirty_ratio(broker):
     wait_for(lambda: broker.node.running.cleaner._clean_to.get((other, 0)) is not None)
     cleaned = broker.node.running.cleaner._clean_to[other, 0]
     send(broker, other, [(b"%d" % i, bytes(100)) for i in range(300)])
-    time.sleep(0.4)
+    broker.clock.advance(seconds=1)  # a pass that is due has run then
     # A third is dirty, and the ratio is 1.
     assert broker.node.running.cleaner._clean_to[other, 0] == cleaned
 
@@ -217,7 +217,7 @@ def test_a_damaged_log_is_left_as_it_is_and_said(tmp_path, caplog):
         Broker({"log.dirs": str(tmp_path), **SETTINGS}) as broker,
     ):
         wait_for(lambda: broker.node.running.cleaner.uncleanable_count == 1)
-        time.sleep(0.2)
+        broker.clock.advance(ms=100)  # the cleaner looks at it again
     assert path.read_bytes() == before
     lines = [row.message for row in caplog.records]
     assert len(lines) == 1 and "cannot compact t-0" in lines[0] and str(path) in lines[0]

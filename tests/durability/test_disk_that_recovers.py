@@ -3,7 +3,6 @@ s. After a failed flush, a partition waits for a restart."""
 
 import errno
 import logging
-import time
 
 import pytest
 from api.admin_calls import admin_on
@@ -20,13 +19,10 @@ def faults(a, *calls, error=errno.ENOSPC):
     ]
 
 
-def returns(a, topic="t", timeout_s=10.0):
-    give_up = time.monotonic() + timeout_s
-    while a.produce(topic) != 0:
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(0.1)
-    return True
+def produce_after(a, seconds):
+    """The error of a batch that is sent so many seconds later, by the broker's clock."""
+    a.broker.clock.advance(seconds=seconds)
+    return a.produce("t")
 
 
 def test_a_partition_returns_whose_failed_write_could_not_be_cut_off(tmp_path, caplog):
@@ -38,10 +34,9 @@ def test_a_partition_returns_whose_failed_write_could_not_be_cut_off(tmp_path, c
         assert a.produce("t", size=100_000) == STORAGE_ERROR
         assert all(system.fired(rule) for rule in rules)
         assert a.broker.node.loaded.replicas.is_offline("t", 0)
-        time.sleep(4)  # an attempt before that fails
-        assert a.produce("t") == STORAGE_ERROR
+        assert produce_after(a, 10) == STORAGE_ERROR  # an attempt before that fails
         system.clear_faults()
-        assert returns(a)
+        assert produce_after(a, 10) == 0
         assert a.offset("t", -1) == 4
         assert "t-0 is online again" in caplog.text
     with admin_on(tmp_path) as a:
@@ -55,7 +50,7 @@ def test_a_topic_made_on_a_full_disk_comes_into_service(tmp_path, caplog):
         assert a.produce("t") == STORAGE_ERROR
         assert a.broker.node.system.fired(rule)
         a.broker.node.system.clear_faults()
-        assert returns(a)
+        assert produce_after(a, 10) == 0
         assert a.offset("t", -1) == 1
     offline = [row for row in caplog.records if "t-0 is offline" in row.getMessage()]
     assert len(offline) == 1 and "No space left" in offline[0].getMessage()
@@ -69,6 +64,6 @@ def test_a_failed_flush_waits_for_a_restart(tmp_path, error):
         assert a.produce("t") == STORAGE_ERROR
         assert a.broker.node.system.fired(rule)
         a.broker.node.system.clear_faults()
-        assert not returns(a, timeout_s=5)
+        assert [produce_after(a, 10) for _ in range(3)] == [STORAGE_ERROR] * 3
     with admin_on(tmp_path) as a:
         assert a.produce("t") == 0
