@@ -252,7 +252,6 @@ class _Fetcher:
         self.fetches = ReplicaFetches(
             table,
             node_id=node_id,
-            broker_epoch=brokers.epoch(),
             max_bytes=settings.max_bytes,
             response_max_bytes=settings.response_max_bytes,
             min_bytes=settings.min_bytes,
@@ -343,6 +342,7 @@ class _Fetcher:
         connection = self._connection or self._connect()
         self.fetches.wait_flushed(self._settings.wait_max_ms)
         now_ns = self._monotonic_ns()
+        self.fetches.broker_epoch = self._brokers.epoch()  # a new session brings another
         body = self.fetches.next_request(self._version, now_ns)
         if body is None:
             self._decide_all(self.fetches.take_events())

@@ -139,7 +139,7 @@ cdef class ReplicaFetches:
     cdef FetchLimits limits
     cdef int64_t backoff_ns
     cdef int32_t node_id
-    cdef readonly int64_t broker_epoch
+    cdef public int64_t broker_epoch
     cdef int16_t version
     cdef int32_t session_id
     cdef int32_t session_epoch  # of the next request; 0: it is full, and begins a session

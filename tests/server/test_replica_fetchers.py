@@ -51,11 +51,13 @@ class Pair:
         self.truncated: list[tuple[str, int]] = []
         self.fetchers = self.made(**options)
 
-    def made(self, settings: FetchSettings = SETTINGS, address=None) -> ReplicaFetchers:
+    def made(
+        self, settings: FetchSettings = SETTINGS, address=None, epoch=lambda: -1
+    ) -> ReplicaFetchers:
         return ReplicaFetchers(
             CONSUMER,
             self.follower.table,
-            Brokers(address or (lambda broker_id: self.address)),
+            Brokers(address or (lambda broker_id: self.address), epoch=epoch),
             settings,
             Listeners(truncated=lambda *name: self.truncated.append(name)),
         )
@@ -129,6 +131,17 @@ def test_partitions_are_copied_by_the_threads_of_their_leader(made):
             )
         )
     assert set(pair.fetchers.states().values()) == {(1, 0, 0, False)}
+
+
+def test_a_broker_that_registers_again_fetches_with_its_new_epoch(made):
+    """With the former one, the leader would never take it into an ISR again (KIP-903)."""
+    epoch = 7
+    pair = made(epoch=lambda: epoch)
+    pair.fetchers.follow({("t", 0): pair.leader()})
+    (fetcher,) = pair.fetchers._fetchers.values()
+    until(lambda: fetcher.fetches.broker_epoch == 7)
+    epoch = 9
+    until(lambda: fetcher.fetches.broker_epoch == 9)
 
 
 def test_a_partition_that_is_not_followed_any_more_is_left_alone(made):
