@@ -358,7 +358,8 @@ cdef list replicas_lagging(
 
 
 cdef list replicas_caught_up(Replicas* r, const int64_t* high_watermark, const LiveBrokers* live):
-    """Returns the followers that may join the ISR."""
+    """Returns the followers that may join the ISR. Those that join already are among them: the
+    attempt to write the ISR may have failed, with an unknown outcome."""
     cdef Replicas* seen = _copy(r)
     cdef Follower* f
     cdef int32_t i
@@ -366,7 +367,7 @@ cdef list replicas_caught_up(Replicas* r, const int64_t* high_watermark, const L
         found = []
         for i in range(seen.follower_count):
             f = &seen.followers[i]
-            if not f.in_isr and not f.is_joining and (
+            if not f.in_isr and (
                     _may_join(seen, f, atomic_load_i64(high_watermark), live)):
                 found.append(f.broker_id)
         return found

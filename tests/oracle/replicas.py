@@ -101,8 +101,4 @@ class Replicas:
 
     def caught_up(self) -> list[int]:
         asked, self.someone_may_join = self.someone_may_join, False
-        return [
-            n
-            for n in self.followers
-            if asked and n not in self.isr | self.joining and self.may_join(n)
-        ]
+        return [n for n in self.followers if asked and n not in self.isr and self.may_join(n)]
