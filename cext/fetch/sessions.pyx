@@ -138,6 +138,9 @@ cdef SessionEntry* session_put(SessionCache* cache, Session* s, const FetchParti
         return NULL
     at = find_place(s, key, hash)
     if at[0] != NULL:
+        if s.privileged and at[0].offset == part.offset:
+            # The follower begins anew: it may have dropped the answer with this high watermark.
+            at[0].high_watermark = -1
         entry_ask(at[0], part)
         return at[0]
     if not account(cache, s, <int64_t>sizeof(SessionEntry) + name_bytes):
@@ -525,8 +528,9 @@ cdef bint must_tell(SessionEntry* e, const FetchPartition* part) noexcept nogil:
     if e.log_start_offset != part.log_start_offset:
         e.log_start_offset = part.log_start_offset
         tell = True
-    if part.error != 0:
-        e.high_watermark = -1  # the next answer without an error contains the partition again
+    if part.error != 0 or part.diverging:
+        # The client takes no high watermark from this answer: the next one contains it again.
+        e.high_watermark = -1
         tell = True
     return tell
 
@@ -565,8 +569,7 @@ cdef int32_t create_session(SessionCache* cache, FetchRequest* r, int64_t now_ms
             if e == NULL:
                 session_release(cache, s)
                 return SESSION_NONE
-            e.high_watermark = r.parts[i].high_watermark
-            e.log_start_offset = r.parts[i].log_start_offset
+            must_tell(e, &r.parts[i])   # the answer contains every partition
     atomic_add_i32(&s.holders, 1)
     id = SESSION_NONE
     if cache_insert(cache, s, now_ms):

@@ -259,6 +259,33 @@ def test_a_follower_below_the_log_start_is_out_of_range(led: Led) -> None:
     assert led.states()[2].log_start_offset == 1
 
 
+def test_a_follower_that_has_truncated_gets_the_high_watermark(led: Led) -> None:
+    """It takes none from the answer that told it to truncate, which the session may not count."""
+    led.lead(isr=(1,), leader_epoch=EPOCH)
+    led.log.append(bytearray(batch(RECORDS)), leader_epoch=2)
+    led.log.assign_epoch(EPOCH)
+    led.log.flush()
+    led.fetch(3, RECORDS, fetched=2)
+    assert led.high_watermark == RECORDS
+    asked = led.frame(2, RECORDS + 1, fetched=3, session=(0, 0))
+    answer = decoded(led.fetches.handle_frame(asked), 17)
+    (part,) = answer.responses[0].partitions
+    assert (part.divergingEpoch.epoch, part.divergingEpoch.endOffset) == (2, RECORDS)
+    part = led.fetch(2, RECORDS, fetched=2, session=(answer.sessionId, 1))
+    assert part.highWatermark == led.high_watermark
+
+
+def test_a_follower_that_begins_anew_at_its_offset_gets_the_high_watermark(led: Led) -> None:
+    """It may have dropped the answer with that high watermark, when it stopped to follow."""
+    led.lead(isr=(1,))
+    led.append()
+    asked = led.frame(2, RECORDS, fetched=EPOCH, session=(0, 0))
+    answer = decoded(led.fetches.handle_frame(asked), 17)
+    again = led.frame(2, RECORDS, fetched=EPOCH, session=(answer.sessionId, 1))
+    (part,) = decoded(led.fetches.handle_frame(again), 17).responses[0].partitions
+    assert part.highWatermark == led.high_watermark
+
+
 def test_a_diverging_follower_is_answered_and_not_counted(led: Led) -> None:
     led.lead(isr=(1, 2), leader_epoch=EPOCH)
     led.log.append(bytearray(batch(RECORDS)), leader_epoch=2)
