@@ -89,29 +89,29 @@ def clients() -> list[Client]:
 
 HEAD = """# Clients that are tested
 
-Each cell links the file of the test that CI runs with that client against a broker; tests that
-are parametrized run it under its own name. A dash says that the client has no such thing, or that
-it is not tested yet. Each client reads what clients of every other family produced:
-[tests/compat/README.md](../tests/compat/README.md). Which versions of each request are answered,
-and as which Kafka, stands in [answers.md](answers.md). kcat reads transactions and writes none.
+Each cell links to the file of the test that CI runs with that client against a broker; parametrized
+tests have the client's name as a parameter. A dash means that the client has no such feature, or
+that it is not tested yet. Each client reads records that clients of every other family produced:
+[tests/compat/README.md](../tests/compat/README.md). [answers.md](answers.md) lists the versions of
+each request and the Kafka release with which they agree. kcat reads transactions and writes none.
 
-This page is made by `python tests/compat/coverage.py`.
+`python tests/compat/coverage.py` generates this page.
 """
 
 
 PROTECTED = """
 ## TLS and logins
 
-With each mechanism the client reads what it wrote, with and without TLS. Each family is refused
-with a wrong password, an expired token, an expired, a strange and no certificate, and does not
-trust a strange broker; each goes on while the broker's certificate is renewed, and writes no more
-over its connections when its rule is revoked. CI runs one client for each of these and `make long`
-all: what it found last is in [evidence/clients.md](evidence/clients.md). The tests of GSSAPI log in
-without TLS. A dash says that the client does not have it, or that it is not tested here.
-kcat of Debian 12 cannot log
-in by SCRAM: its librdkafka 2.0.2 sends its part of the nonce twice. Kafka 4.3.1 refuses it with the
-same words, and Kafka 3.9.2 takes it (both were asked, tests/security/test_kcat_scram.py).
-confluent-kafka, whose librdkafka is newer, logs in.
+With each mechanism the client writes records and reads them, with and without TLS. The broker
+refuses each family with a wrong password, an expired token, and with an expired, an untrusted or no
+certificate; no family trusts a broker with an untrusted certificate. Each continues while the
+broker's certificate is renewed, and can no longer write over its connections when its rule is
+revoked. CI runs one client for each of these cases and `make long` runs all;
+[evidence/clients.md](evidence/clients.md) has the last results. The tests of GSSAPI log in without
+TLS. A dash means that the client does not support the mechanism, or that it is not tested here.
+kcat of Debian 12 cannot log in by SCRAM: its librdkafka 2.0.2 sends its part of the nonce twice.
+Kafka 4.3.1 refuses it with the same error text, and Kafka 3.9.2 accepts it
+(tests/security/test_kcat_scram.py). confluent-kafka, whose librdkafka is newer, logs in.
 """
 FAMILIES = "tests/tls/test_client_families.py::test_a_client_reads_what_it_wrote"
 LOGINS = "tests/security/test_clients_log_in.py::test_java_tools"
