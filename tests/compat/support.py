@@ -327,6 +327,6 @@ def clock_ms() -> int:
 
 
 def cache_dir() -> Path:
-    """The folder that keeps compiled Java programs between runs."""
+    """The folder that keeps compiled programs between runs."""
     home = os.environ.get("BARNABAS_TEST_HOME") or ROOT / "build" / "test"
     return Path(home) / "compat"

@@ -5,7 +5,7 @@ from ext.compiled import compiled
 
 
 @pytest.fixture(scope="session")
-def trial_handler(tmp_path_factory):
+def trial_handler():
     """A native handler that answers, parks, closes, or passes the request to Python, by the API
     key."""
-    return compiled("trial_handler", tmp_path_factory.mktemp("ext")).TrialHandler
+    return compiled("trial_handler").TrialHandler

@@ -17,8 +17,8 @@ STATES = {b"open": OPEN, b"tokens": TOKENS, b"raw": RAW_TOKENS, b"failed": FAILE
 
 
 @pytest.fixture(scope="session")
-def trial_handler(tmp_path_factory):
-    return compiled("trial_handler", tmp_path_factory.mktemp("ext")).TrialHandler
+def trial_handler():
+    return compiled("trial_handler").TrialHandler
 
 
 class Logins:

@@ -27,8 +27,8 @@ PARKS = 101  # of the native handler of the tests
 
 
 @pytest.fixture(scope="module")
-def trial_handler(tmp_path_factory):
-    return compiled("trial_handler", tmp_path_factory.mktemp("ext")).TrialHandler
+def trial_handler():
+    return compiled("trial_handler").TrialHandler
 
 
 @pytest.mark.parametrize("size_bytes", SIZES)
