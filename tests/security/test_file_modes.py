@@ -7,7 +7,7 @@ import types
 
 import pytest
 from security.login_broker import login_broker
-from tls.test_reload import eventually
+from testing.processes import eventually
 from tls.tls_broker import AUTHORITY, OWN, pem_settings, tls_broker, trust_settings
 
 from barnabas import Broker

@@ -21,9 +21,9 @@ from security.test_rules_under_load import (
     wait_for,
     write,
 )
+from testing.processes import eventually
 from tls.test_listener import asked
 from tls.test_principals import mutual
-from tls.test_reload import eventually
 from tls.tls_broker import CLIENTS, client_context, tls_broker
 
 from barnabas import Broker

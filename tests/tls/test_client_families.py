@@ -16,9 +16,10 @@ from security.json_tokens import oauth_settings, signed
 from security.login_broker import MECHANISMS, NUMBERS, SETTINGS
 from security.login_broker import SAFE as OF_SAFE
 from security.users import alter, upsertion
+from testing.processes import eventually
 from tls.authority import Authority
 from tls.protected_clients import FAMILIES, PROTECTIONS, REFUSED_S, Writer, java_options
-from tls.test_reload import NAME, certificate_of, eventually, text_of
+from tls.test_reload import NAME, certificate_of, text_of
 from tls.tls_broker import AUTHORITY, CLIENTS, pem_settings, replace_file, trust_settings
 
 from barnabas import Broker

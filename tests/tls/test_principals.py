@@ -6,8 +6,8 @@ import ssl
 from pathlib import Path
 
 import pytest
+from testing.processes import eventually
 from tls.test_listener import asked
-from tls.test_reload import eventually
 from tls.tls_broker import (
     CLIENTS,
     PAIR,
