@@ -84,11 +84,10 @@ class Logins:
             made = self._made(self._values(), listener, {})
             self._listeners = {**self._listeners, listener.name: made}
 
-    def keep(self, names: Iterable[str]) -> None:
-        """Forgets the listeners that are not among `names`."""
+    def forget(self, name: str) -> None:
+        """Follows the settings of a listener no more: it is closed."""
         with self._lock:
-            known = self._listeners
-            self._listeners = {name: known[name] for name in names if name in known}
+            self._listeners = {n: asking for n, asking in self._listeners.items() if n != name}
 
     def problems(self, listener: Listener, values: Mapping[str, str]) -> list[str]:
         """Why a listener that is to be added cannot ask for logins; nothing is kept."""

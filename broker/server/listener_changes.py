@@ -32,7 +32,7 @@ class ListenerChanges:
         config: DynamicConfig,
         bound: Sequence[Listener],
         bind: Bind,
-        unbind: Callable[[str], None],
+        unbind: Callable[[Listener], None],
         announce: Announce,
         problems: Callable[[Listener, Layers], list[str]],
     ) -> None:
@@ -73,8 +73,8 @@ class ListenerChanges:
                 row = wanted[name]
                 made[name] = Listener(name, row.host, self._bind(row), row.protocol)
         except Exception:
-            for name in made:
-                self._unbind(name)
+            for row in made.values():
+                self._unbind(row)
             raise
         gone = self._bound.keys() - wanted.keys()
         if not made and not gone:
@@ -84,7 +84,7 @@ class ListenerChanges:
         bound = tuple(self._bound.values())
         self._announce(bound, advertised(asked.advertised, bound))
         for name in gone:
-            self._unbind(name)
+            self._unbind(known[name])
 
 
 def _why_not(row: Listener) -> str:

@@ -309,6 +309,15 @@ def _bind(
         ) from error
 
 
+def _unbind(node: Bound, listener: Listener) -> None:
+    """Closes a listener, and forgets what its connections needed."""
+    node.reactor.unlisten(listener.name)
+    if listener.protocol in PROTOCOLS:
+        node.tls().forget(listener.name)
+    if _asks_for_login(listener):
+        node.logins().forget(listener.name)
+
+
 def _begin_limits(settings: NetworkSettings, bound: tuple[Listener, ...]) -> None:
     try:
         settings.begin(listener.name for listener in bound)
@@ -335,7 +344,7 @@ def _follow_listeners(node: Bound, settings: NetworkSettings) -> None:
         dynamic,
         listeners.bound,
         partial(_bind, node.reactor, config, begin_logins, node.tls),
-        node.reactor.unlisten,
+        partial(_unbind, node),
         announce,
         partial(_listener_problems, node.tls, node.logins, node.certificates),
     )
@@ -386,11 +395,12 @@ def _follow_certificates(node: Bound) -> None:
         start.background.add("certificates", tls().look_at_files, lambda: FILES_LOOK_MS)
 
     def check(layers: Layers, names: frozenset[str]) -> list[str]:
-        return tls().check(layers, names) if serves() else []
+        if not serves():
+            return []
+        return tls().check(layers.texts(), names, _names_bound(layers))
 
     def changed(names: frozenset[str]) -> None:
         if serves():
-            tls().keep(row.name for row in start.listeners.bound)
             tls().changed(names)
             watch_files()
 
@@ -398,6 +408,10 @@ def _follow_certificates(node: Bound) -> None:
     dynamic.on_change.append(changed)
     if serves():
         watch_files()
+
+
+def _names_bound(layers: Layers) -> set[str]:
+    return {row.name for row in listeners_of(layers).bound}
 
 
 def _follow_logins(node: Bound) -> None:
@@ -411,12 +425,10 @@ def _follow_logins(node: Bound) -> None:
     def check(layers: Layers, names: frozenset[str]) -> list[str]:
         if not asks():
             return []
-        bound = {row.name for row in listeners_of(layers).bound}
-        return logins().check(layers.texts(), names, bound)
+        return logins().check(layers.texts(), names, _names_bound(layers))
 
     def changed(names: frozenset[str]) -> None:
         if asks():
-            logins().keep(row.name for row in start.listeners.bound)
             logins().changed(names)
 
     dynamic.checks.append(check)

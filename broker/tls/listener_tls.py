@@ -12,11 +12,10 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from barnabas.config import ConfigError
-from barnabas.config.layers import Layers
 from barnabas.config.listeners import Listener
 from barnabas.config.tls import (
     MISSING,
@@ -59,10 +58,10 @@ class ListenersTls:
             self._served[listener.name] = made
         return made.context
 
-    def keep(self, names: Iterable[str]) -> None:
-        """Forgets the listeners that are not among `names`."""
+    def forget(self, name: str) -> None:
+        """Follows the settings and files of a listener no more: it is closed."""
         with self._lock:
-            self._served = {name: self._served[name] for name in names if name in self._served}
+            self._served.pop(name, None)
 
     def problems(self, listener: Listener, values: Mapping[str, str]) -> list[str]:
         """Returns why a new listener cannot be added; changes nothing."""
@@ -72,11 +71,15 @@ class ListenersTls:
             return error.problems
         return []
 
-    def check(self, layers: Layers, names: frozenset[str]) -> list[str]:
-        """Why the altered settings `names` cannot be used, for listeners that serve."""
-        values = layers.texts()
+    def check(
+        self, values: Mapping[str, str], names: frozenset[str], bound: Collection[str]
+    ) -> list[str]:
+        """Why the altered settings `names` cannot be used, for listeners that serve and go on:
+        those that will be `bound`."""
         problems = []
         for served in self._touched(names):
+            if served.listener.name not in bound:
+                continue
             try:
                 _check_change(served, _make(values, served.listener), values)
             except ConfigError as error:

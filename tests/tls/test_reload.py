@@ -10,6 +10,8 @@ from tls.tls_broker import (
     AUTHORITY,
     CLIENTS,
     OWN,
+    PAIR,
+    Served,
     client_context,
     pem_settings,
     replace_file,
@@ -17,6 +19,7 @@ from tls.tls_broker import (
     trust_settings,
 )
 
+from barnabas import Broker
 from barnabas.wire import request
 
 NAME = "CN=broker,O=Example"
@@ -88,14 +91,21 @@ def test_ssl_allow_san_changes(tmp_path):
 
 def alter(served, name, value):
     """The error code and text of IncrementalAlterConfigs for this broker."""
-    row = request(44)
-    config = row.struct("resources.configs")(name=name, configOperation=0, value=value)
-    resource = row.struct("resources")(resourceType=4, resourceName="0", configs=[config])
+    return alter_all(served, {name: value})
+
+
+def alter_all(served, values):
+    """As alter, in one request; None deletes."""
+    ask = request(44)
+    configs = [
+        ask.struct("resources.configs")(name=name, configOperation=int(value is None), value=value)
+        for name, value in values.items()
+    ]
     broker_id = str(served.broker.node.node_id)
-    resource.resourceName = broker_id
+    row = ask.struct("resources")(resourceType=4, resourceName=broker_id, configs=configs)
     with Wire(served.plain) as wire:
-        answer = wire.call(44, 1, row.cls(resources=[resource], validateOnly=False))
-    return answer.responses[0].errorCode, answer.responses[0].errorMessage
+        answer = wire.call(44, 1, ask.cls(resources=[row], validateOnly=False)).responses[0]
+    return answer.errorCode, answer.errorMessage
 
 
 def test_an_altered_location_is_served(tmp_path):
@@ -169,3 +179,32 @@ def test_a_listener_cannot_change_its_protocol_while_it_is_bound(tmp_path):
         other = "SAFE:SSL,PLAINTEXT:SSL"
         code, text = alter(served, "listener.security.protocol.map", other)
         assert code == 40 and "cannot change while it is bound" in text
+
+
+@pytest.mark.parametrize("kind", ["inline", "file"])
+def test_a_listener_goes_in_one_request_with_its_keystore(tmp_path, caplog, kind):
+    """Kafka 4.3.1 refuses this, and the keystore's removal afterwards: "Cannot remove the SSL
+    keystore from an existing listener for which a keystore was configured."."""
+    of_safe = "listener.name.safe.ssl.keystore."
+    store = {of_safe + "type": "PEM", of_safe + "location": str(OWN.write(tmp_path / "own.pem"))}
+    if kind == "inline":
+        del store[of_safe + "location"]
+        store |= {of_safe + "key": OWN.key_pem(), of_safe + "certificate.chain": OWN.chain_pem}
+    plain = {"listeners": "PLAINTEXT://127.0.0.1:0", "inter.broker.listener.name": "PLAINTEXT"}
+    settings = PAIR | plain | {"password.encoder.secret": "an encoder's secret"}
+    without = dict.fromkeys(store)
+    with Broker(settings) as broker:
+        address = f"127.0.0.1:{broker.node.listeners[0].port}"
+        served = Served(broker, "", address)
+        assert alter_all(served, store | {"listeners": PAIR["listeners"]}) == (0, None)
+        safe = next(row.port for row in broker.node.listeners if row.name == "SAFE")
+        asked(safe, client_context()).close()
+        code, text = alter_all(served, without)
+        assert code == 40 and "ssl.keystore" in text
+        asked(safe, client_context()).close()
+        assert alter_all(served, without | {"listeners": plain["listeners"]}) == (0, None)
+        assert [row.name for row in broker.node.listeners] == ["PLAINTEXT"]
+        with pytest.raises(OSError):
+            asked(safe, client_context())
+        broker.node.bound.tls().look_at_files()
+    assert "keeps its certificates" not in caplog.text
