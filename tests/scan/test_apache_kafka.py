@@ -8,16 +8,18 @@ from datetime import UTC, datetime
 import pytest
 from compat.small_kafka import small_kafka
 from compat.support import rival
+from long_form import pick
 from scan.scan_rows import consumed, produce, scanned
 from scan.test_scan import several, transact
 
 from barnabas.client import Cluster, NewTopic, create_topics
 from barnabas.scan import NoFilesHere, OutOfRange
 
-pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=80)]
-VERSIONS = ("0.11.0.3", "1.1.1", "2.7.2", "3.9.2", "4.3.1")
-WITH_ZSTD = VERSIONS[2:]
-WITH_FILES = VERSIONS[2:]
+pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=60)]
+ALL = ("0.11.0.3", "1.1.1", "2.7.2", "3.9.2", "4.3.1")
+VERSIONS = pick(short=ALL[::2], long=ALL)
+WITH_ZSTD = ALL[2:]
+WITH_FILES = ALL[2:]
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

@@ -158,7 +158,6 @@ def is_open(address: str) -> bool:
     return any(stable < high for stable, high in ends(address, OUTPUTS).values())
 
 
-@pytest.mark.slow
 def test_word_count_is_exact_though_broker_and_application_are_killed(
     request: pytest.FixtureRequest, tmp_path: Path, seed: int
 ) -> None:

@@ -11,11 +11,12 @@ from compat.java.driver import missing
 from compat.java.share_driver import Member, Row, ShareClients
 from compat.support import KAFKA, Broker, Wire, cannot_run, create_topic, produce_batch, rival
 from confluent_kafka import Producer
+from long_form import pick
 
 from barnabas.wire import request
 from barnabas.wire.batches import decode_batches
 
-pytestmark = pytest.mark.takes(seconds=50)
+pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=25)]
 
 VERSION = "4.4.0"
 GROUP_RESOURCE = 32
@@ -45,7 +46,7 @@ def share_broker(
     running.stop()
 
 
-@pytest.fixture(scope="module", params=[VERSION, KAFKA])
+@pytest.fixture(scope="module", params=pick(short=[VERSION], long=[VERSION, KAFKA]))
 def clients(
     request: pytest.FixtureRequest, share_broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ShareClients]:
