@@ -1,6 +1,8 @@
 # For people who change barnabas. Users need pip only (README.md).
 VENV ?= .venv
 PY := $(VENV)/bin/python
+# pytest keeps the rewritten modules of the tests for the next run.
+export PYTHONDONTWRITEBYTECODE :=
 # Two processes take whole files in turn, the longest first.
 QUICK := not slow and not java and not spark_session
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
@@ -16,8 +18,8 @@ $(PY):
 build:              ## compile what changed
 	$(PY) setup.py -q build_ext --inplace
 test: build         ## the quick tests, against the tree in place (4 minutes at most)
-	$(VENV)/bin/pytest -q -m "$(QUICK) and not alone" $(PARALLEL)
-	$(VENV)/bin/pytest -q -m "$(QUICK) and alone"
+	$(VENV)/bin/pytest -q -m "$(QUICK) and not alone" $(PARALLEL) --durations 9 --durations-min 2
+	$(VENV)/bin/pytest -q -m "$(QUICK) and alone" $$(grep -rl 'mark\.alone' tests --include 'test_*.py')
 long:               ## what CI runs, with the long form of random, exhaustive and killing tests
 	bash tests/run --long
 mutants: build      ## planted bugs, and which tests catch them

@@ -16,6 +16,9 @@ from zookeeper_server import zookeeper_server  # noqa: F401  (a fixture for ever
 
 END_S = 120
 ALLOWED = Path(__file__).with_name("skips.txt")
+SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text().splitlines())
+# A test that uses one of these fixtures has the mark java.
+ZOOKEEPERS = {"zookeeper_server", "own_zookeeper", "shared_zookeeper", "own_server"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,15 +50,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The short form has no test with the mark `only_long`. The files that take longest come first
-    (mark `takes`), so that the workers of pytest-xdist end together: each worker takes the next
-    file in this order."""
+    """The short form has no test with the mark `only_long`. Tests of slow.txt get the mark `slow`,
+    those that use ZooKeeper the mark `java`. The files that take longest come first (mark `takes`),
+    so that the workers of pytest-xdist end together: each worker takes the next file in this order.
+    """
     from long_form import LONG  # after the option --long was read
 
     left_out = [] if LONG else [item for item in items if item.get_closest_marker("only_long")]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("only_long")]
+    for item in items:
+        if ZOOKEEPERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.java)
+        if {item.nodeid, item.nodeid.partition("[")[0]} & SLOW:
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: -seconds_of(item))
 
 

@@ -22,7 +22,6 @@ TOPIC = b"compared"
 
 pytestmark = [
     pytest.mark.java,
-    pytest.mark.slow,
     pytest.mark.skipif(rival.missing("4.3.1") is not None, reason=str(rival.missing("4.3.1"))),
 ]
 

@@ -80,7 +80,6 @@ def test_a_load(our_address: str, tmp_path: Path):
     assert list((tmp_path / "lake").rglob("*.parquet"))
 
 
-@pytest.mark.slow
 def test_a_file_of_100_mb_comes_back_byte_for_byte(our_address: str, tmp_path: Path):
     words = (
         b"appended a batch of 100 records to a partition and answered the producer with its offset"

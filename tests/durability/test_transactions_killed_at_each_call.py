@@ -84,7 +84,6 @@ CASES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("call, commit, places", CASES.values(), ids=CASES.keys())
 def test_a_coordinator_that_dies_before_any_call_of_an_end_leaves_all_or_nothing(
     tmp_path, call, commit, places

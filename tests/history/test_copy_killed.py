@@ -183,6 +183,5 @@ def seed() -> int:
     return int(os.environ.get("BARNABAS_HISTORY_SEED", 0)) or random.SystemRandom().getrandbits(32)
 
 
-@pytest.mark.slow
 def test_a_copier_killed_before_its_end_copies_everything_once(tmp_path, seed):
     kill_again_and_again(tmp_path, seed, KILLS)

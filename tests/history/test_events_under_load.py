@@ -245,7 +245,6 @@ def wait_for_coordinator(wire, name, kind):
         time.sleep(0.02)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 def test_no_request_after_an_event_is_answered_as_before_it(tmp_path, durability):
     settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **SETTINGS}

@@ -108,7 +108,6 @@ def wait_until_all_go_on(workload: Workload, since: int) -> None:
         waiting = [kind for kind in waiting if not done(operations, kind, since, now())]
 
 
-@pytest.mark.slow
 def test_workload_h_on_a_broker_that_is_left_alone(tmp_path, seed):
     def nothing(broker: BrokerProcess, workload: Workload) -> BrokerProcess:
         time.sleep(CALM_S)
@@ -123,7 +122,6 @@ def test_workload_h_on_a_broker_that_is_left_alone(tmp_path, seed):
     assert not unknown, f"seed {seed}: without a fault, {unknown[:3]}"
 
 
-@pytest.mark.slow
 def test_workload_h_on_a_broker_that_is_killed(tmp_path, seed):
     """The test proves each kill, and that the workload ran before and after it."""
     chance = random.Random(f"{seed}:kills")
@@ -155,7 +153,6 @@ def test_workload_h_on_a_broker_that_is_killed(tmp_path, seed):
     assert max(took) < SERVING_S_MAX
 
 
-@pytest.mark.slow
 def test_a_log_that_was_cut_is_found_out(tmp_path, seed):
     """A fault that no broker can repair: the end of a log is lost, with records that were read."""
     broker = BrokerProcess(tmp_path / "data", free_port(), broker_settings(seed))

@@ -64,7 +64,6 @@ def test_declarations_are_found():
     assert yellow.nogil_names(source) == {"first"}
 
 
-@pytest.mark.slow
 def test_no_python_in_nogil_functions():
     folder = Path(os.environ.get("BARNABAS_C_DIR", yellow.ROOT / "build" / "yellow"))
     if "BARNABAS_C_DIR" not in os.environ:

@@ -36,13 +36,13 @@ HEAD = ("| package | damage | file | caught by | s |", "|---|---|---|---|---|")
 NOT_CAUGHT = "**not caught**"
 TIME_IS_UP = "time is up"
 KINDS = ("caught", "not caught", "without a result", "missing")
-QUICK = "not slow and not java and not spark_session"
-NEAREST = ("-m", QUICK)
+WITHOUT_JAVA = "not java and not spark_session"
+NEAREST = ("-m", WITHOUT_JAVA)
 PARALLEL = (
-    *("-m", f"{QUICK} and not alone"),
+    *("-m", f"{WITHOUT_JAVA} and not alone"),
     *("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
 )
-ALONE = ("-m", f"{QUICK} and alone")
+ALONE = ("-m", f"{WITHOUT_JAVA} and alone")
 
 
 def copy_tree() -> None:

@@ -34,7 +34,6 @@ def test_a_more_expensive_request_is_reported():
     assert not outside({"a": 1049}, {"a": 1000})
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)  # Python starts under valgrind: minutes on a busy machine
 def test_requests_cost_the_recorded_instructions():
     if reason := instructions.missing():

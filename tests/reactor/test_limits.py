@@ -95,7 +95,6 @@ def test_announced_bytes_cost_no_memory():
         served.quiet()
 
 
-@pytest.mark.slow
 def test_2000_idle_connections_cost_little():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 6000:

@@ -154,7 +154,6 @@ def survive_all(found, steps, how):
     found.check()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_driver_and_task_killed_at_each_step(place, kind):
     steps = [*TASK, *DRIVER_STEPS] if kind == "barnabas" else TELLING[2:5]

@@ -175,7 +175,6 @@ def price_of_a_page(address):
     return text, cpu_s, max(gaps)
 
 
-@pytest.mark.slow
 def test_five_thousand_partitions_take_less_than_a_second(tmp_path):
     """Other Python threads get the global lock meanwhile. The best of five scrapes counts:
     other programs on the machine can only make a scrape slower."""

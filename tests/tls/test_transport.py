@@ -397,7 +397,6 @@ def test_bad_keys_are_refused_in_words():
         context_of(client_auth=REQUIRED)
 
 
-@pytest.mark.slow
 def test_failed_handshakes_leave_no_memory(served):
     def resident():
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -105,7 +105,6 @@ def rig(tmp_path):
     made.end()
 
 
-@pytest.mark.slow
 @pytest.mark.alone("two brokers that flush each batch: beside writers its waits take minutes")
 def test_kill_9_loses_nothing(rig):
     rig.start_mirror()
