@@ -251,6 +251,7 @@ def test_a_second_broker_of_the_same_id(own_server, brokers, tmp_path):
     first.create_topic("still-serves")
 
 
+@pytest.mark.java
 def test_the_registration_goes_when_the_session_ends(tmp_path, brokers, zk):
     """zookeeper.session.timeout.ms"""
     with ZooKeeperServer(tmp_path / "zookeeper", tick_ms=100) as server:

@@ -324,6 +324,7 @@ def _session(connector: ConsumerConnector) -> int | None:
         return None
 
 
+@pytest.mark.java
 def test_zookeeper_that_comes_back_finds_its_group_again(
     tmp_path, old_broker: Broker, connect: Connect, topic: str, write: Write
 ):

@@ -99,6 +99,7 @@ def test_no_zookeeper_is_there():
         Producer({"zk.connect": "127.0.0.1:1", "zk.connectiontimeout.ms": "500"})
 
 
+@pytest.mark.java
 def test_zookeeper_may_go_away_and_come_back(tmp_path, session_broker, topic):
     with ZooKeeperServer(tmp_path) as zookeeper:
         with KazooClientOf(zookeeper.address) as client:

@@ -172,6 +172,7 @@ def test_a_session_that_began_anew_elsewhere_outlives_the_older_connection(
     anew.close()
 
 
+@pytest.mark.java
 def test_a_killed_consumer_gives_its_records_back(
     broker: Broker, group: str, tmp_path: Path
 ) -> None:
