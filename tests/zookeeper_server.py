@@ -48,8 +48,12 @@ class ZooKeeperServer:
         lines: Sequence[str] = (),
         flags: Sequence[str] = (),
         more_jars: Sequence[str] = (),
+        host: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
     ):
-        """`lines`: more of zoo.cfg; `flags`: more of Java; `more_jars`: as `command`."""
+        """`lines`: more of zoo.cfg; `flags`: more of Java; `more_jars`: as `command`; `prefix`:
+        what the command of the server begins with, to run it on `host` (cluster/network.py)."""
+        self._host, self._prefix = host, tuple(prefix)
         self._lines, self._flags = tuple(lines), tuple(flags)
         self._jars = tuple(more_jars)
         reason = missing()
@@ -64,7 +68,7 @@ class ZooKeeperServer:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self._host}:{self.port}"
 
     def connect(self, chroot: str = "") -> str:
         """A value for zookeeper.connect."""
@@ -142,7 +146,7 @@ class ZooKeeperServer:
 
     def four_letters(self, word: str, timeout_s: float = 10) -> str:
         """The answer to `ruok`, `stat`, `cons`, `dump`, `wchp`, ...: see ZooKeeper's manual."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
+        with socket.create_connection((self._host, self.port), timeout=timeout_s) as connection:
             connection.sendall(word.encode())
             connection.shutdown(socket.SHUT_WR)
             return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
@@ -165,7 +169,7 @@ class ZooKeeperServer:
         password = session_password(session_id)
         hello = struct.pack(">iqiQi", 0, 0, 10_000, session_id, len(password)) + password + b"\0"
         close = struct.pack(">ii", 1, -11)
-        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
+        with socket.create_connection((self._host, self.port), timeout=30) as connection:
             for frame in (hello, close):
                 connection.sendall(struct.pack(">i", len(frame)) + frame)
             answered = b"".join(iter(lambda: connection.recv(65536), b""))
@@ -178,13 +182,13 @@ class ZooKeeperServer:
         file = self.data_dir / "zoo.cfg"
         file.write_text(
             f"dataDir={self.data_dir / 'data'}\n"
-            f"clientPort={self.port}\nclientPortAddress=127.0.0.1\n"
+            f"clientPort={self.port}\nclientPortAddress={self._host}\n"
             f"tickTime={self.tick_ms}\nminSessionTimeout={self.session_min_ms}\n"
             f"maxSessionTimeout={SESSION_MAX_MS}\n"
             "maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n"
             + "".join(f"{line}\n" for line in self._lines)
         )
-        started = command(file, (*FLAGS, *self._flags), self._jars)
+        started = [*self._prefix, *command(file, (*FLAGS, *self._flags), self._jars)]
         with open(self.data_dir / "zookeeper.out", "ab") as out:
             self._process = subprocess.Popen(
                 started, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True

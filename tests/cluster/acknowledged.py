@@ -5,17 +5,32 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import Counter
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
-from cluster.three_brokers import soon
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from cluster.three_brokers import BrokerProcess, soon
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+
+from barnabas.wire.batches import decode_batches
+
+BATCH_BYTES_MAX = 1 << 24
 
 
 class Sender:
     """Produces numbers to all partitions of a topic in turn, with acks=all and idempotence, until
     it is stopped."""
 
-    def __init__(self, servers: str, topic: str, partition_count: int = 1):
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        partition_count: int = 1,
+        more: Mapping[str, object] = MappingProxyType({}),
+        padding_bytes: int = 0,
+    ):
+        """`more`: settings of the producer; `padding_bytes`: of each record, beside its number."""
         self._producer = Producer(
             {
                 "bootstrap.servers": servers,
@@ -23,8 +38,10 @@ class Sender:
                 "linger.ms": 1,
                 "log_level": 0,  # brokers that are away
                 "topic.metadata.refresh.interval.ms": 1000,
+                **more,
             }
         )
+        self._padding = b" " * padding_bytes
         self._topic, self._partition_count = topic, partition_count
         self.acknowledged: dict[tuple[int, int], bytes] = {}  # by partition and offset
         self.unplaced: set[bytes] = set()  # acknowledged as a repetition, without their offset
@@ -39,7 +56,7 @@ class Sender:
                 return
             self._producer.produce(
                 self._topic,
-                b"%d" % number,
+                b"%d" % number + self._padding,
                 partition=number % self._partition_count,
                 on_delivery=self._delivered,
             )
@@ -82,19 +99,50 @@ class Sender:
         assert self.unplaced <= set(values)
         assert len(set(values)) == len(values), "a record is there twice"
 
+    def check_files(self, brokers: Collection[BrokerProcess]) -> int:
+        """Reads the files of all replicas, which get no more records: they are equal (see
+        equal_replicas), and each has each acknowledged record at its offset, and once. Returns the
+        number of batches."""
+        batches = equal_replicas(brokers, self._topic, self._partition_count)
+        for broker in brokers:
+            found = {
+                (index, record.offset): record.value
+                for index in range(self._partition_count)
+                for _offset, _epoch, batch in broker.batches(self._topic, index)
+                for decoded in decode_batches(batch, size_max=BATCH_BYTES_MAX)
+                for record in decoded.records
+            }
+            lost = {
+                place for place, value in self.acknowledged.items() if found.get(place) != value
+            }
+            assert not lost, f"broker {broker.node_id} lacks {len(lost)} of them: {min(lost)}"
+            values = Counter(found.values())
+            assert self.unplaced <= values.keys()
+            assert max(values.values()) == 1, "a record is there twice"
+        return batches
+
 
 def read_all(servers: str, topic: str, count: int, group: str = "reader"):
-    """Reads `count` records or more, from the beginning: values by partition and offset."""
+    """Reads all partitions from their beginning to their end, and on until `count` records are
+    found: values by partition and offset."""
     consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest"}
+        {
+            "bootstrap.servers": servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
     )
     consumer.subscribe([topic])
-    found = {}
-    while len(found) < count:
+    found: dict[tuple[int, int], bytes] = {}
+    at_end: set[int] = set()
+    while len(found) < count or len(at_end) < max(len(consumer.assignment()), 1):
         message = consumer.poll(30)
         assert message is not None, f"{len(found)} of {count} records were read"
         if message.error() is None:
             found[message.partition(), message.offset()] = message.value()
+        elif message.error().code() == KafkaError._PARTITION_EOF:
+            at_end.add(message.partition())
     consumer.close()
     return found
 
@@ -196,8 +244,8 @@ def leaders_and_isrs(servers: str, topic: str) -> dict[int, tuple[int, list[int]
 
 
 def equal_replicas(brokers, topic: str, partition_count: int) -> int:
-    """Compares the files of all replicas, of stopped brokers: the same batches at the same offsets
-    with the same leader epochs. Returns the number of batches."""
+    """Compares the files of all replicas, which get no more records: the same batches at the same
+    offsets with the same leader epochs. Returns the number of batches."""
     batches = 0
     for index in range(partition_count):
         replicas = [list(broker.batches(topic, index)) for broker in brokers]

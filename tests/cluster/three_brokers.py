@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+from cluster.network import Network
 
 from barnabas.cext.record.records import parse_header
 
@@ -31,8 +33,18 @@ def soon(condition: Callable[[], object], why: str, patience_s: float = 60) -> o
 class BrokerProcess:
     """One broker, `barnabas start`."""
 
-    def __init__(self, folder: Path, node_id: int, connect: str, settings: dict[str, str]):
+    def __init__(
+        self,
+        folder: Path,
+        node_id: int,
+        connect: str,
+        settings: dict[str, str],
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ):
+        """`prefix`: what the command begins with; `environment`: more of it."""
         self.node_id = node_id
+        self._prefix, self._environment = tuple(prefix), environment
         self.data = folder / f"data-{node_id}"
         self._given = {
             "log.dirs": str(self.data),
@@ -58,10 +70,13 @@ class BrokerProcess:
 
     def start(self) -> BrokerProcess:
         """Starts the broker; on later starts with the port that it had."""
-        command = [sys.executable, "-m", "barnabas", "start"]
+        command = [*self._prefix, sys.executable, "-m", "barnabas", "start"]
         for name, value in self._given.items():
             command += ["--set", f"{name}={value}"]
-        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        environment = os.environ | (self._environment or {})
+        self._process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env=environment
+        )
         ready = threading.Event()
         threading.Thread(target=self._read, args=(ready,), daemon=True).start()
         assert ready.wait(READY_S) and self.address, "\n".join(self.lines)
@@ -84,6 +99,16 @@ class BrokerProcess:
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         os.kill(self._process.pid, number)
+
+    def pause(self) -> None:
+        """SIGSTOP; returns when the process has stopped."""
+        self.signal(signal.SIGSTOP)
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/stat")
+        soon(lambda: status.read_text().rpartition(")")[2].split()[0] == "T", "it does not stop")
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """kill -9."""
@@ -122,14 +147,31 @@ class Cluster:
     """Brokers 1 to `count`, all running; ended when the test ends."""
 
     def __init__(
-        self, folder: Path, connect: str, count: int = 3, with_racks: bool = False, **settings: str
+        self,
+        folder: Path,
+        connect: str,
+        count: int = 3,
+        with_racks: bool = False,
+        network: Network | None = None,
+        environments: Mapping[int, Mapping[str, str]] | None = None,
+        **settings: str,
     ):
-        """`with_racks`: broker 1 is in rack-1, and so on."""
+        """`with_racks`: broker 1 is in rack-1, and so on; `network`: broker 1 is on its host "1",
+        and so on; `environments`: more of it, by broker."""
         given = {name.replace("_", "."): value for name, value in settings.items()}
         self.brokers = {}
         for node_id in range(1, count + 1):
-            rack = {"broker.rack": f"rack-{node_id}"} if with_racks else {}
-            self.brokers[node_id] = BrokerProcess(folder, node_id, connect, given | rack)
+            own, prefix = dict(given), ()
+            if with_racks:
+                own["broker.rack"] = f"rack-{node_id}"
+            if network is not None:
+                own["listeners"] = f"PLAINTEXT://{network.address(str(node_id))}:9092"
+                own["allow.unauthenticated.remote"] = "true"
+                prefix = network.prefix(str(node_id))
+            environment = (environments or {}).get(node_id)
+            self.brokers[node_id] = BrokerProcess(
+                folder, node_id, connect, own, prefix, environment
+            )
         for broker in self.brokers.values():
             broker.start()
 
@@ -143,5 +185,5 @@ class Cluster:
     def __exit__(self, *_exc: object) -> None:
         for broker in self.brokers.values():
             if broker.is_running:
-                broker.signal(signal.SIGCONT)
+                broker.resume()
                 broker.kill()

@@ -1,0 +1,161 @@
+"""What the tests of faults share: three brokers and ZooKeeper in a network of their own, a topic
+that is written all the while, and raw requests to one broker."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cluster.acknowledged import Sender, leaders_and_isrs
+from cluster.network import Network
+from cluster.three_brokers import BrokerProcess, Cluster, soon
+from compat.support import Wire
+from confluent_kafka.admin import AdminClient, NewTopic
+from zookeeper_server import ZooKeeperServer
+
+from barnabas.wire import request
+from barnabas.wire.batches import Record, encode_batch
+
+IDS = (1, 2, 3)
+SESSION_S = 2.0
+LAG_S = 3.0  # replica.lag.time.max.ms of BrokerProcess
+ZOOKEEPER = "zookeeper"
+PRODUCE, FETCH, EPOCH_END = 0, 1, 23
+# A client that soon gives up a broker that says nothing.
+IMPATIENT = {
+    "socket.timeout.ms": 3000,
+    "socket.connection.setup.timeout.ms": 1000,
+    "reconnect.backoff.max.ms": 200,
+}
+
+
+class Rig:
+    """The network, ZooKeeper and three brokers. A topic has one partition, on all three."""
+
+    def __init__(self, network: Network, zookeeper: ZooKeeperServer, cluster: Cluster) -> None:
+        self.network, self.zookeeper, self.cluster = network, zookeeper, cluster
+        self.brokers = cluster.brokers
+        self.servers = cluster.bootstrap_servers
+
+    def create(self, topic: str, leader: int = 1, replicas: int = 3, **config: str) -> None:
+        """Creates a topic with this preferred leader, and waits until it leads and all are in
+        sync. `config`: beside min.insync.replicas=2, with _ for each dot."""
+        order = list(itertools.islice(itertools.cycle(IDS), leader - 1, leader - 1 + replicas))
+        given = {"min_insync_replicas": "2", **config}
+        new = NewTopic(
+            topic,
+            replica_assignment=[order],
+            num_partitions=1,
+            config={name.replace("_", "."): value for name, value in given.items()},
+        )
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin.create_topics([new])[topic].result(30)
+        self.wait_for(topic, lambda found: found == (leader, sorted(order)), "not in sync")
+
+    def sender(self, topic: str, **settings: object) -> Sender:
+        return Sender(self.servers, topic, more={**IMPATIENT, **settings})
+
+    def state(self, topic: str, ask: int) -> tuple[int, list[int]]:
+        """Leader and ISR of a topic, as one broker says."""
+        return leaders_and_isrs(self.brokers[ask].address, topic).get(0, (-1, []))
+
+    def wait_for(
+        self,
+        topic: str,
+        condition: Callable[[tuple[int, list[int]]], bool],
+        why: str,
+        ask: tuple[int, ...] = IDS,
+        patience_s: float = 60,
+    ) -> float:
+        """Waits until each of the brokers says so; returns the seconds."""
+        began = time.monotonic()
+        for broker_id in ask:
+            told: list[tuple[int, list[int]]] = []
+
+            def says(broker_id: int = broker_id, told: list = told) -> bool:
+                told[:] = [self.state(topic, broker_id)]
+                return condition(told[0])
+
+            try:
+                soon(says, why, patience_s)
+            except AssertionError:
+                raise AssertionError(f"{topic}: {why}: broker {broker_id} says {told}") from None
+        return time.monotonic() - began
+
+    def finish(self, topic: str, sender: Sender) -> int:
+        """The end of a test: all replicas are in sync again, what was acknowledged is read back by
+        a consumer, and from the files of each replica. Returns the number of batches."""
+        self.wait_for(topic, lambda found: found[1] == list(IDS), "not in sync at the end")
+        sender.wait_for_more(20)
+        sender.stop()
+        sender.check(self.servers)
+        for broker_id in IDS:
+            self.wait_for_end(topic, broker_id)
+        return sender.check_files(list(self.brokers.values()))
+
+    def wait_for_end(self, topic: str, broker_id: int) -> None:
+        """Waits until a replica has as many bytes as the others."""
+
+        def size(broker: BrokerProcess) -> int:
+            return sum(len(batch) for _offset, _epoch, batch in broker.batches(topic, 0))
+
+        most = max(size(broker) for broker in self.brokers.values())
+        soon(lambda: size(self.brokers[broker_id]) >= most, f"{broker_id} lacks records")
+
+
+@contextlib.contextmanager
+def rig(folder: Path, **settings: str) -> Iterator[Rig]:
+    with Network([ZOOKEEPER, *map(str, IDS)]) as network:
+        zookeeper = ZooKeeperServer(
+            folder / "zookeeper",
+            host=network.address(ZOOKEEPER),
+            prefix=network.prefix(ZOOKEEPER),
+        )
+        with zookeeper, Cluster(folder, zookeeper.connect("/c"), network=network, **settings) as it:
+            try:
+                yield Rig(network, zookeeper, it)
+            finally:
+                network.heal()
+
+
+class Direct:
+    """A connection to one broker, which it asks whatever the metadata say."""
+
+    def __init__(self, broker: BrokerProcess, topic: str) -> None:
+        self._wire, self._topic = Wire(broker.address), topic
+
+    def close(self) -> None:
+        self._wire.close()
+
+    def produce(self, value: bytes, acks: int = -1, timeout_ms: int = 1000) -> tuple[int, int]:
+        """Sends one record; returns the error code and the offset."""
+        ask = request(PRODUCE)
+        record = Record(value=value, timestamp=int(time.time() * 1000))
+        part = ask.struct("topicData.partitionData")(index=0, records=encode_batch([record]))
+        topic = ask.struct("topicData")(name=self._topic, partitionData=[part])
+        body = ask.cls(acks=acks, timeoutMs=timeout_ms, topicData=[topic])
+        [row] = self._wire.call(PRODUCE, 9, body).responses[0].partitionResponses
+        return row.errorCode, row.baseOffset
+
+    def fetch(self, offset: int, leader_epoch: int = -1) -> tuple[int, int]:
+        """Returns the error code and the high watermark."""
+        ask = request(FETCH)
+        part = ask.struct("topics.partitions")(
+            partition=0, fetchOffset=offset, currentLeaderEpoch=leader_epoch, partitionMaxBytes=1000
+        )
+        topic = ask.struct("topics")(topic=self._topic, partitions=[part])
+        body = ask.cls(maxWaitMs=0, minBytes=0, maxBytes=1000, topics=[topic])
+        [row] = self._wire.call(FETCH, 11, body).responses[0].partitions
+        return row.errorCode, row.highWatermark
+
+    def epoch_end(self, leader_epoch: int) -> int:
+        """The end offset of a leader epoch (OffsetForLeaderEpoch)."""
+        ask = request(EPOCH_END)
+        part = ask.struct("topics.partitions")(partition=0, leaderEpoch=leader_epoch)
+        topic = ask.struct("topics")(topic=self._topic, partitions=[part])
+        [row] = self._wire.call(EPOCH_END, 3, ask.cls(topics=[topic])).topics[0].partitions
+        assert row.errorCode == 0
+        return row.endOffset
