@@ -13,6 +13,7 @@ Source: Kafka's PartitionLeaderElectionAlgorithms and ReplicaStateMachine, and K
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -35,6 +36,8 @@ from barnabas.metadata.cluster_state import (
 from barnabas.metadata.state_changes import shares_with_notes
 from barnabas.metadata.tree import CheckVersion, MetadataTree, MultiFailed, Operation, SetData
 from barnabas.metadata.znodes import PartitionState
+
+log = logging.getLogger("barnabas.controller")
 
 NO_LEADER = -1
 ATTEMPTS_MAX = 5  # each met a change of another writer
@@ -316,7 +319,8 @@ class Elections:
             try:
                 for part in shares_with_notes(changed, self._tree, check):
                     self._tree.multi(part)
-                    self.unclean_count += sum(_is_unclean(state, row) for row in part)
+                    for row in part:
+                        self._note_if_unclean(state, row)
             except MultiFailed as failed:
                 if failed.index < len(check) or attempt == ATTEMPTS_MAX:
                     raise failed.error from failed
@@ -325,22 +329,30 @@ class Elections:
                 self._reader.refresh_topics({found[0] for found in written if found})
         return state
 
+    def _note_if_unclean(self, state: ClusterState, row: Operation) -> None:
+        """Counts and logs an operation that elects a leader which was not in the ISR of `state`."""
+        if not isinstance(row, SetData) or (place := znodes.partition_of_state(row.path)) is None:
+            return
+        partition = state.partition(*place)
+        leader = PartitionState.decode(row.data).leader
+        isr = () if partition is None or partition.state is None else partition.state.isr
+        if leader == NO_LEADER or leader in isr:
+            return
+        self.unclean_count += 1
+        log.warning(
+            "%s-%d: broker %d leads without having been in the ISR %s, none of which is alive."
+            " Acknowledged records that it lacks are lost (unclean leader election).",
+            *place,
+            leader,
+            isr,
+        )
+
 
 def _partitions(state: ClusterState) -> Iterator[tuple[str, int, Partition]]:
     for name, topic in state.topics.items():
         if not topic.deleting:
             for index, partition in topic.partitions.items():
                 yield name, index, partition
-
-
-def _is_unclean(state: ClusterState, row: Operation) -> bool:
-    """Whether an operation elects a leader that was not in the ISR of `state`."""
-    if not isinstance(row, SetData) or (place := znodes.partition_of_state(row.path)) is None:
-        return False
-    partition = state.partition(*place)
-    leader = PartitionState.decode(row.data).leader
-    isr = () if partition is None or partition.state is None else partition.state.isr
-    return leader != NO_LEADER and leader not in isr
 
 
 def _write_of(name: str, index: int, partition: Partition, after: PartitionState) -> SetData:
