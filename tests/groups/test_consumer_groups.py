@@ -58,7 +58,7 @@ def test_version_0_makes_the_id():
     assert name_of(ask(rig, **FIRST | {"member_id": "", "version": 1})) == "INVALID_REQUEST"
 
 
-def test_what_a_new_member_gets_is_first_given_up():
+def test_partitions_of_a_new_member_are_revoked_first():
     rig = ConsumerRig()
     first = Consumer(rig, "a", revokes_at_once=False)
     first.heartbeat()
@@ -258,7 +258,7 @@ def test_a_group_is_full():
 
 
 class TestStaticMembers:
-    def test_one_that_comes_back_has_its_partitions_at_once_and_costs_no_rebalance(self):
+    def test_a_returning_static_member_has_its_partitions_at_once_without_a_rebalance(self):
         rig = ConsumerRig()
         made = [Consumer(rig, f"c{at}", instance=f"i{at}") for at in range(2)]
         settle(*made)
@@ -271,7 +271,7 @@ class TestStaticMembers:
         assert back.owned == owned and rig.group.epoch == epoch and back.epoch == epoch
         assert "c0" not in rig.group.members and rig.group.instances["i0"] == "new"
 
-    def test_one_that_does_not_come_back_loses_them_with_its_session(self):
+    def test_a_static_member_that_stays_away_loses_its_partitions_with_its_session(self):
         rig = ConsumerRig()
         made = [Consumer(rig, f"c{at}", instance=f"i{at}") for at in range(2)]
         settle(*made)
@@ -301,7 +301,7 @@ class TestStaticMembers:
         told = ask(rig, member_id="c0", member_epoch=1, instance_id="nobody", owned={})
         assert name_of(told) == "UNKNOWN_MEMBER_ID"
 
-    def test_one_that_leaves_for_good_frees_its_place(self):
+    def test_a_static_member_that_leaves_for_good_frees_its_instance(self):
         rig = ConsumerRig()
         (first,) = together(rig, 1, instance="i")
         first.leave(epoch=-1)
@@ -312,7 +312,7 @@ class TestStaticMembers:
 
 
 class TestRegularExpressions:
-    def test_topics_that_fit_are_found_now_and_later(self):
+    def test_matching_topics_are_found_now_and_later(self):
         rig = ConsumerRig({"orders-a": 1, "orders-b": 1, "x-orders-c": 1})
         consumer = Consumer(rig, "a", topics=None, regex="orders-.*")
         settle(consumer)
@@ -328,7 +328,7 @@ class TestRegularExpressions:
         settle(consumer)
         assert topic_id("orders-a") not in {t for t, _ in consumer.reading}
 
-    def test_until_it_is_looked_up_it_stands_for_no_topic(self):
+    def test_a_regular_expression_matches_no_topic_before_it_is_resolved(self):
         rig = ConsumerRig({"t": 2}, works_at_once=False)
         consumer = Consumer(rig, "a", topics=None, regex="t")
         result = consumer.heartbeat()
@@ -340,7 +340,7 @@ class TestRegularExpressions:
         settle(consumer)
         assert consumer.owned == [0, 1] and consumer.epoch == 2
 
-    def test_a_member_may_have_both_and_change_to_neither(self):
+    def test_a_member_may_subscribe_to_names_and_an_expression_and_change_to_neither(self):
         rig = ConsumerRig({"t": 1, "orders": 1})
         consumer = Consumer(rig, "a", topics=("t",), regex="ord.*")
         settle(consumer)
@@ -354,7 +354,7 @@ class TestRegularExpressions:
         settle(consumer)
         assert consumer.reading == set()
 
-    def test_what_was_looked_up_is_kept_over_a_restart(self):
+    def test_resolved_expressions_are_kept_over_a_restart(self):
         rig = ConsumerRig({"t": 2})
         consumer = Consumer(rig, "a", topics=None, regex="t")
         settle(consumer)
@@ -367,7 +367,7 @@ class TestRegularExpressions:
 
 
 class TestAssignors:
-    def test_one_that_fails_refuses_the_member_and_keeps_the_assignment(self):
+    def test_a_failing_assignor_refuses_the_member_and_keeps_the_assignment(self):
         class Failing:
             @hookimpl(tryfirst=True)
             def assign_partitions(self, assignor):
@@ -399,7 +399,7 @@ class TestAssignors:
             ["c0"],
         ],
     )
-    def test_answers_that_cannot_be_are_refused(self, answer):
+    def test_impossible_assignments_of_an_assignor_are_refused(self, answer):
         class Wrong:
             @hookimpl(tryfirst=True)
             def assign_partitions(self, group):

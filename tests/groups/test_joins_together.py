@@ -51,7 +51,7 @@ def partitions(result):
     return sorted(result.assigned.get(topic_id("t"), ()))
 
 
-def test_one_assignment_for_all_of_them(rig):
+def test_joins_at_once_get_one_assignment(rig):
     counted = Counted(rig)
     results = at_once(rig, [joining(f"m{at}") for at in range(4)])
     assert counted.sizes == [4]
@@ -64,14 +64,14 @@ def test_one_assignment_for_all_of_them(rig):
     assert rig.kept() == before
 
 
-def test_one_after_the_other_makes_the_same_group(rig):
+def test_joins_one_after_the_other_make_the_same_group(rig):
     counted = Counted(rig)
     for at in range(4):
         at_once(rig, [joining(f"m{at}")])
     assert counted.sizes == [1, 2, 3, 4] and rig.group.epoch == 5
 
 
-def test_those_that_come_later_wait_for_what_the_first_gives_up(rig):
+def test_later_members_wait_until_the_first_has_revoked(rig):
     (first,) = at_once(rig, [joining("m0")])
     assert len(partitions(first)) == 8
     later = at_once(rig, [joining("m1"), joining("m2"), joining("m3")])
@@ -89,7 +89,7 @@ def test_groups_do_not_mix(rig):
     assert {"one", "two"} <= rig.coordinator.groups.keys()
 
 
-def test_the_group_is_full_for_the_last_of_them():
+def test_the_group_is_full_for_the_last_join():
     rig = ConsumerRig({"t": 8}, consumers_max=3)
     *others, last = at_once(rig, [joining(f"m{at}") for at in range(4)])
     assert last.error.name == "GROUP_MAX_SIZE_REACHED"
@@ -97,7 +97,7 @@ def test_the_group_is_full_for_the_last_of_them():
     assert len(rig.group.members) == 3 and rig.group.epoch == 4
 
 
-def test_two_that_claim_one_instance(rig):
+def test_two_joins_that_claim_one_instance(rig):
     first, second = at_once(rig, [joining("m0", instance_id="i"), joining("m1", instance_id="i")])
     assert partitions(first) == list(range(8))
     assert second.error.name == "UNRELEASED_INSTANCE_ID"
@@ -111,7 +111,7 @@ def test_a_join_that_is_sent_again_is_one_member(rig):
     assert counted.sizes == [1] and rig.group.members.keys() == {"m0"} and rig.group.epoch == 2
 
 
-def test_one_that_an_assignor_fails_on_leaves_the_others_be(rig):
+def test_a_join_on_which_an_assignor_fails_does_not_affect_the_others(rig):
     class Picky:
         @hookimpl(tryfirst=True)
         def assign_partitions(self, assignor, group):
@@ -137,7 +137,7 @@ def test_unexpected_errors_are_answered_to_each(rig, monkeypatch):
     assert [result.error.name for result in results] == ["UNKNOWN_SERVER_ERROR"] * 2
 
 
-def test_trouble_after_an_answer_keeps_no_other_group_waiting(rig, monkeypatch):
+def test_an_error_after_an_answer_does_not_delay_other_groups(rig, monkeypatch):
     told = {"one": Later(), "two": Later()}
     rig.gathers = True
     for group, later in told.items():

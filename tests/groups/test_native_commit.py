@@ -323,7 +323,7 @@ def test_commits_alone_keep_a_member_alive(tmp_path):
         assert not group.members and member.commit(9) in (22, 25)
 
 
-def test_what_is_heard_before_a_rebalance_counts_in_it(tmp_path):
+def test_a_commit_before_a_rebalance_counts_as_a_heartbeat_in_it(tmp_path):
     with started(tmp_path) as broker:
         member = settled(broker, session_ms=20_000)
         assert member.commit(0) == 0

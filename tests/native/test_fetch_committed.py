@@ -315,7 +315,7 @@ def test_an_expected_transaction_needs_no_verification(tmp_path):
         broker.close()
 
 
-def test_so_many_transactions_are_expected_and_no_more(tmp_path):
+def test_the_number_of_expected_transactions_is_limited(tmp_path):
     broker = FetchBroker(tmp_path, {"t": 1})
     log = broker.logs["t", 0]
     try:

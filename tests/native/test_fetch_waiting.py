@@ -103,7 +103,7 @@ def test_wait_ends_when_the_leader_changes(broker: FetchBroker) -> None:
     assert anywhere.resume() is None
 
 
-def test_abandoned_wait_lets_go_of_everything(broker: FetchBroker) -> None:
+def test_abandoned_wait_releases_everything(broker: FetchBroker) -> None:
     waiting = parked(broker, topics=[("t", [part(0, 0)])], session="new", epoch=0)
     waiting.abandon()
     waiting.abandon()

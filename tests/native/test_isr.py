@@ -52,7 +52,7 @@ def test_a_slow_follower_lags_although_it_fetches(led: Led) -> None:
     assert led.table.lagging() == [("orders", 0, [2])]
 
 
-def test_a_follower_one_fetch_laggingis_caught_up_as_of_that_fetch(led: Led) -> None:
+def test_a_follower_one_fetch_behind_is_caught_up_as_of_that_fetch(led: Led) -> None:
     led.lead(isr=(1, 2))
     for end in range(RECORDS, 6 * RECORDS, RECORDS):
         led.append()
@@ -113,7 +113,7 @@ def test_the_high_watermark_waits_for_a_joining_follower(led: Led) -> None:
     assert led.high_watermark == 2 * RECORDS
 
 
-def test_a_follower_that_fell_laggingcannot_join(led: Led) -> None:
+def test_a_follower_that_fell_behind_cannot_join(led: Led) -> None:
     led.lead(isr=(1,))
     led.table.replica_lag_ms_max = 0
     led.append()

@@ -134,7 +134,7 @@ def test_more_than_the_limit_is_too_large(topics):
     assert verdict(topics, "plain", sealed(body, count, base), answer)[0] == 10
 
 
-def test_pieces_are_not_for_what_is_compressed_anew(broker, now):
+def test_a_job_that_compresses_again_takes_no_pieces(broker, now):
     broker.topic("gzipped", codec=4)
     body, count, _, base, _ = encode_records([record()])
 

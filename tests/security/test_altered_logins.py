@@ -168,7 +168,7 @@ def test_a_listener_is_added_with_its_users_and_removed_without_a_trace(tmp_path
         assert login.broker.node.bound.logins().listeners == ("SAFE",)
 
 
-def test_a_setting_of_no_listener_is_refused(login):
+def test_a_setting_of_an_unknown_listener_is_refused(login):
     code, text = changed(login, "listener.name.other.plain.sasl.jaas.config", BOB)
     assert code == INVALID_CONFIG and "no SASL listener has this name" in text
     code, text = changed(login, "sasl.jaas.config", BOB)

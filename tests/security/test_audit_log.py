@@ -29,7 +29,7 @@ class Clock:
         return self.now_ns
 
 
-def test_one_line_a_host_and_second(lines):
+def test_denials_have_one_line_for_each_host_and_second(lines):
     clock = Clock()
     audit = AuditLog(clock)
     for _ in range(1000):
@@ -47,7 +47,7 @@ def test_one_line_a_host_and_second(lines):
     ]
 
 
-def test_hosts_without_number(lines):
+def test_denials_of_many_hosts_keep_memory_limited(lines):
     clock = Clock()
     audit = AuditLog(clock)
     for n in range(10 * HOSTS_MAX):

@@ -91,7 +91,7 @@ def test_answers_are_those_of_kafka_on_zookeeper(request, kind, right):
         assert closed == {(CONTROLLED_SHUTDOWN, WITHOUT_HEADER)}
 
 
-def test_their_right_is_cluster_action():
+def test_requests_between_brokers_need_cluster_action():
     """Of the rights that Kafka was asked with. ALTER of the cluster permits WriteTxnMarkers too."""
     kafka = recorded(ZOOKEEPER_FILE)
     for key in BETWEEN_BROKERS:
@@ -151,7 +151,7 @@ def found_in(made):
 
 @pytest.mark.java
 @pytest.mark.parametrize("key", [4, 6, 27, 67])
-def test_what_a_client_without_their_right_asks_is_not_done(tmp_path, zookeeper_server, key):
+def test_a_client_without_cluster_action_changes_nothing(tmp_path, zookeeper_server, key):
     with cluster_of_one(tmp_path, zookeeper_server) as made:
         is_not_done_without_the_right(made, key)
 

@@ -267,7 +267,7 @@ def test_a_token_makes_no_tokens(tokens, alice):
         assert described(c).errorCode == NOT_ALLOWED
 
 
-def test_who_has_not_logged_in_makes_no_tokens(tokens):
+def test_a_client_without_login_gets_no_token(tokens):
     with Wire(tokens.plain) as wire:
         for key, version in ((38, 3), (39, 2), (40, 2), (41, 3)):
             assert wire.call(key, version, request(key).cls()).errorCode == NOT_ALLOWED
@@ -322,7 +322,7 @@ def test_a_token_that_does_not_exist_fails_where_a_wrong_hmac_does(tokens, alice
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "%2E", "=2C", "x" * 1000, "é"])
-def test_an_odd_id_is_no_token(tokens, name):
+def test_a_malformed_id_is_not_a_token(tokens, name):
     with tokens.connect() as c:
         assert c.handshake("SCRAM-SHA-256") == 0
         bare = f"n={name},r=abc,tokenauth=true".encode()

@@ -217,6 +217,6 @@ def test_no_password_and_no_token_is_logged(tmp_path, caplog):
     assert PASSWORD not in caplog.text
 
 
-def test_a_plain_broker_needs_none_of_it(tmp_path):
+def test_a_broker_without_logins_needs_no_setting_of_sasl(tmp_path):
     with Broker({"log.dirs": str(tmp_path)}) as broker, Wire(broker.bootstrap_servers) as wire:
         assert wire.call(3, 1, request(3).cls(topics=[])).brokers

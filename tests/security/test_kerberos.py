@@ -141,7 +141,7 @@ def test_tokens_without_headers(kerberos, realm):
         assert c.is_served()
 
 
-def test_a_ticket_counts_once(kerberos, realm):
+def test_a_ticket_is_accepted_once(kerberos, realm):
     """A token that was seen on another connection is a replay."""
     token = context_of(realm, "alice").step()
     for code in (0, FAILED):

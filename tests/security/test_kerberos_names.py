@@ -74,6 +74,6 @@ def test_case_and_repetition():
         "RULE:[1:$1]s/a/b/x",
     ],
 )
-def test_a_rule_that_is_none_is_refused(rule):
+def test_an_invalid_rule_is_refused(rule):
     with pytest.raises(ConfigError):
         ShortNames([rule], "R")

@@ -203,7 +203,7 @@ def test_audiences_scopes_and_times_in_their_other_forms(oauth):
         b"\xff" * 1000,
     ],
 )
-def test_a_first_message_that_is_none_closes_the_connection(oauth, message):
+def test_a_malformed_first_message_closes_the_connection(oauth, message):
     assert answered(oauth, message) == (FAILED, f"{TEXT} OAUTHBEARER", b"")
 
 
@@ -307,7 +307,7 @@ def test_claim_names_and_the_skew(tmp_path):
         )
 
 
-def test_an_issuer_or_audience_that_is_not_looked_at(tmp_path):
+def test_an_issuer_or_audience_that_is_not_verified(tmp_path):
     settings = {
         "issuer": {
             "sasl.oauthbearer.expected.issuer": None,
@@ -478,7 +478,7 @@ def test_keys_over_https(tmp_path, served):
         (200, {}, b" " * (1 << 20) + key_set()),
     ],
 )
-def test_an_answer_that_is_no_set_stops_the_start(tmp_path, served, answer):
+def test_an_answer_that_is_not_a_key_set_stops_the_start(tmp_path, served, answer):
     served.answer = answer
     assert "its keys cannot be read" in refusal(tmp_path, **over_https(tmp_path, served))
 

@@ -139,7 +139,7 @@ PATHS = [  # how a request is sent, and its code when it is denied
 
 
 @pytest.mark.parametrize(("ask", "denied"), PATHS)
-def test_it_allows_denies_and_leaves_to_the_rules_on_every_path(broker, gate, ask, denied):
+def test_a_plugin_allows_denies_or_leaves_it_to_the_rules_on_every_path(broker, gate, ask, denied):
     def answered(answer):
         gate.answer = answer
         gate.services.rules_changed()
@@ -160,7 +160,7 @@ def test_it_allows_denies_and_leaves_to_the_rules_on_every_path(broker, gate, as
         assert {row[:2] for row in gate.asked} == {("User:ANONYMOUS", "127.0.0.1")}
 
 
-def test_rules_decide_what_it_leaves_to_them(broker, gate):
+def test_rules_decide_what_a_plugin_leaves_to_them(broker, gate):
     gate.answer = None
     with with_topic(broker) as wire, broker.rights([(DESCRIBE, TOPIC, NAME)]):
         assert metadata(wire) == 0

@@ -76,7 +76,7 @@ def test_rows_of_files_and_wire_are_those_of_a_consumer(session_broker, topic):
     assert {row["topic"] for row in found["files"]} == {topic}
 
 
-def test_a_worker_does_not_take_other_files_for_those_that_the_driver_saw(session_broker, topic):
+def test_a_worker_does_not_read_files_of_another_broker(session_broker, topic):
     """Workers on other hosts may have other brokers, whose directories have the same names."""
     produce(session_broker, topic, rows(50))
     (task,) = planned(session_broker, subscribe=topic, source="files")

@@ -248,7 +248,7 @@ def test_a_rewind_at_every_crash_leaves_a_checkpoint(tmp_path):
         checkpoint.plan(2, [OFFSETS], now_ms=9)
 
 
-def test_what_is_unfinished_is_not_rewound_unasked(place):
+def test_an_unfinished_batch_is_not_rewound_without_permission(place):
     checkpoint = checkpoint_at(place)
     before = content(place)
     with pytest.raises(UnfinishedBatch, match=f"^{place}/offsets/1: batch 1 was planned"):
@@ -304,7 +304,7 @@ def test_verify_names_offsets_that_go_back(tmp_path):
     assert str(problem) == f"{tmp_path}/offsets/2: the offset of t-0 goes back from 9 to 7"
 
 
-def test_topic_ids_stand_behind_the_offsets(tmp_path):
+def test_topic_ids_follow_the_offsets(tmp_path):
     checkpoint = checkpoint_at(tmp_path)
     checkpoint.create()
     for n, (offset, letter) in enumerate([(5, b"\1"), (9, b"\1"), (7, b"\2")]):
@@ -343,7 +343,7 @@ def test_commits_of_version_2_are_read(place):
     assert checkpoint_at(place).last_committed().batch_id == 0
 
 
-def test_a_store_that_is_not_served_is_said():
+def test_an_unsupported_store_is_an_error():
     with pytest.raises(CheckpointError, match="ftp: is not supported"):
         files_at("ftp://nn:8020/cp")
     assert files_at("file:///tmp/x").shown("offsets/0") == "/tmp/x/offsets/0"

@@ -23,7 +23,7 @@ def batch(count):
     )
 
 
-def test_those_of_a_task_that_failed_go_without_a_word(tmp_path, monkeypatch):
+def test_files_of_a_failed_task_are_removed_silently(tmp_path, monkeypatch):
     """A Parquet writer that is freed while open would write its footer into the deleted file."""
     said = []
     monkeypatch.setattr(sys, "unraisablehook", said.append)

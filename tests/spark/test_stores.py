@@ -53,7 +53,7 @@ def test_a_name_is_put_once(store):
     assert files.names("offsets") == ["0"]
 
 
-def test_of_many_writers_one_has_the_name(store):
+def test_only_one_of_many_writers_creates_the_name(store):
     won, lost, start = [], [], threading.Barrier(6)
 
     def write(number):

@@ -92,7 +92,7 @@ def wait_for(condition, what):
         time.sleep(0.2)
 
 
-def test_a_running_query_sees_new_topics_and_tells_the_group(
+def test_a_running_query_sees_new_topics_and_commits_to_the_group(
     spark, session_broker, topic, tmp_path
 ):
     produce(session_broker, topic, rows(10))

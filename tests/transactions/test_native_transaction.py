@@ -211,7 +211,7 @@ def test_an_id_of_many_partitions(broker):
     writer.wire.close()
 
 
-def test_what_network_threads_did_is_loaded_again(broker):
+def test_steps_of_network_threads_are_loaded_after_a_restart(broker):
     writer = Writer(broker, "again")
     assert writer.ask(writer.add_frame([("a", [3]), ("b", [1])], 3))
     assert writer.ask(writer.offsets_frame(3))

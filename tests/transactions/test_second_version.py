@@ -211,7 +211,7 @@ def test_epochs_end_with_a_new_producer_id(twins):
     assert told == [[0, 0, 0, 0, True, 0, 0]] * 2
 
 
-def test_what_network_threads_did_is_loaded_again(broker):
+def test_steps_of_network_threads_are_loaded_after_a_restart(broker):
     writer = writer_of(broker, "again")
     assert writer.produce(writer.producer, 0, version=PRODUCE)[0] == 0
     finish(writer, True)

@@ -40,5 +40,5 @@ def test_transactions_are_answered_as_by_kafka(broker, name):
             assert mine == expected, mine[0]
 
 
-def test_every_recorded_case_is_said():
+def test_every_recorded_case_is_tested():
     assert set(KAFKA) == set(CASES)

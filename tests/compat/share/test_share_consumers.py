@@ -106,7 +106,7 @@ def drained(member: Member) -> list[Row]:
     return found
 
 
-def test_polling_on_accepts_what_came_before(
+def test_the_next_poll_accepts_the_records_before(
     clients: ShareClients, share_broker: Broker, fresh: Fresh
 ) -> None:
     topic, group = fresh()

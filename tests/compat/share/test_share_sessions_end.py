@@ -89,7 +89,7 @@ def test_waiting_requests_are_woken(broker: Broker, open_member: Open) -> None:
     assert got == [[(0, 0, 3, 2)]]
 
 
-def test_a_record_that_was_out_too_often_does_not_come_again(
+def test_a_record_with_too_many_deliveries_is_not_delivered_again(
     broker: Broker, open_member: Open, group: str
 ) -> None:
     """A release by the end of a connection counts as a delivery."""
