@@ -6,6 +6,9 @@
     listener.name.internal.plain.connections.max.reauth.ms=3600000
     listener.name.internal.sasl.server.max.receive.size=10000
     connection.failed.authentication.delay.ms
+    sasl.mechanism.inter.broker.protocol, and where this node gets its own token of OAUTHBEARER:
+    listener.name.internal.oauthbearer.sasl.login.callback.handler.class=...LoginCallbackHandler
+    sasl.oauthbearer.token.endpoint.url=file:/run/secrets/token
 
 Names of listeners and mechanisms are in small letters, as Kafka writes them. A name with a listener
 and a mechanism overrides one with a listener, and that one the plain name. As in Kafka,
@@ -36,18 +39,30 @@ UNSIGNED_HANDLER = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured."
     "OAuthBearerUnsecuredValidatorCallbackHandler"
 )
+LOGIN_HANDLER = "sasl.login.callback.handler.class"
+# Kafka's class that gets tokens for a login to another broker, the second under its former name.
+LOGIN_HANDLERS = tuple(
+    f"org.apache.kafka.common.security.oauthbearer.{name}OAuthBearerLoginCallbackHandler"
+    for name in ("", "secured.")
+)
 BETWEEN_BROKERS = "sasl.mechanism.inter.broker.protocol"
 RECEIVE_BYTES = "sasl.server.max.receive.size"
 # What may stand in front of a setting: nothing, a listener, a listener and a mechanism.
 NOTHING, LISTENER, MECHANISM = "nothing", "listener", "mechanism"
 ANYTHING = frozenset({NOTHING, LISTENER, MECHANISM})
 # Settings of one mechanism, by what their names begin with.
-OWNERS = {"sasl.oauthbearer.": "OAUTHBEARER", HANDLER: "OAUTHBEARER", "sasl.kerberos.": "GSSAPI"}
+OWNERS = {
+    "sasl.oauthbearer.": "OAUTHBEARER",
+    HANDLER: "OAUTHBEARER",
+    LOGIN_HANDLER: "OAUTHBEARER",
+    "sasl.kerberos.": "GSSAPI",
+}
 IN_FRONT: Mapping[str, frozenset[str]] = {
     ENABLED: frozenset({NOTHING, LISTENER}),
     JAAS: frozenset({MECHANISM}),
     REAUTHENTICATION: ANYTHING,
     HANDLER: frozenset({MECHANISM}),
+    LOGIN_HANDLER: frozenset({MECHANISM}),
     "sasl.kerberos.principal.to.local.rules": frozenset({NOTHING, LISTENER}),
     "sasl.kerberos.service.name": frozenset({NOTHING, LISTENER}),
     **{
@@ -55,6 +70,8 @@ IN_FRONT: Mapping[str, frozenset[str]] = {
         for name in (
             "allow.unverified.audience",
             "allow.unverified.issuer",
+            "client.credentials.client.id",
+            "client.credentials.client.secret",
             "clock.skew.seconds",
             "expected.audience",
             "expected.issuer",
@@ -62,8 +79,10 @@ IN_FRONT: Mapping[str, frozenset[str]] = {
             "jwks.endpoint.retry.backoff.max.ms",
             "jwks.endpoint.retry.backoff.ms",
             "jwks.endpoint.url",
+            "scope",
             "scope.claim.name",
             "sub.claim.name",
+            "token.endpoint.url",
         )
     },
     BETWEEN_BROKERS: frozenset({NOTHING}),
@@ -123,6 +142,8 @@ def is_fulfilled(name: str, value: str | None) -> bool:
         return bool(asked) and all(mechanism in MECHANISMS for mechanism in asked)
     if setting.base == HANDLER:
         return (value or "").strip() in (*SIGNED_HANDLERS, UNSIGNED_HANDLER)
+    if setting.base == LOGIN_HANDLER:
+        return (value or "").strip() in LOGIN_HANDLERS
     return True
 
 

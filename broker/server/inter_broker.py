@@ -2,7 +2,7 @@
 
 They use the listener of inter.broker.listener.name (or security.inter.broker.protocol), its TLS
 settings, and the mechanism of sasl.mechanism.inter.broker.protocol with the user of that listener's
-JAAS line, as in Kafka.
+JAAS line, or with the token that the settings sasl.oauthbearer. of that listener get, as in Kafka.
 """
 
 from __future__ import annotations
@@ -155,12 +155,12 @@ def security_between_brokers(
     BadSetting."""
     prefix = f"listener.name.{listener.lower()}."
     given = {name: text for name, text in values.items() if name.startswith(FAMILIES)}
-    given |= {
-        name.removeprefix(prefix): text for name, text in values.items() if name.startswith(prefix)
-    }
     mechanism = values.get("sasl.mechanism.inter.broker.protocol", "GSSAPI")
-    line = values.get(f"{prefix}{mechanism.lower()}.sasl.jaas.config")
+    for start in (prefix, f"{prefix}{mechanism.lower()}."):  # the later one is stronger
+        given |= {
+            name.removeprefix(start): text
+            for name, text in values.items()
+            if name.startswith(start)
+        }
     given |= {"security.protocol": protocol, "sasl.mechanism": mechanism}
-    if line is not None:
-        given["sasl.jaas.config"] = line
     return parse_security(given)

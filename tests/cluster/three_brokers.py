@@ -87,7 +87,7 @@ class BrokerProcess:
         assert self._process is not None and self._process.stderr is not None
         for line in self._process.stderr:
             self.lines.append(line.rstrip())
-            if "ready:" in line:
+            if "ready:" in line and "PLAINTEXT://" in line:
                 self.address = line.split("PLAINTEXT://")[1].split()[0].rstrip(",;.")
                 ready.set()
         ready.set()
