@@ -381,6 +381,16 @@ cdef Rules* _ruled(SystemCalls calls) except NULL:
     return rules
 
 
+cdef int64_t _read(Rules* rules, const int64_t* count) noexcept:
+    """Returns a count that calls on other threads change."""
+    cdef int64_t found
+    with nogil:
+        pthread_mutex_lock(&rules.lock)
+        found = count[0]
+        pthread_mutex_unlock(&rules.lock)
+    return found
+
+
 cdef class SystemCalls:
     """The system-call table of one broker. fault() adds a rule; rules stay until clear_faults()."""
 
@@ -482,14 +492,15 @@ cdef class SystemCalls:
         cdef Rules* rules = _ruled(self)
         if not 0 <= rule < rules.count:
             raise ValueError(f"no rule {rule}")
-        return rules.rules[rule].fired
+        return _read(rules, &rules.rules[rule].fired)
 
     def calls(self, str call) -> int:
         """Returns the number of these calls since the first rule or count_calls(). Raises
         ValueError for another name."""
         if call not in _CALLS:
             raise ValueError(f"no call {call!r}; there are {', '.join(_CALLS)}")
-        return _ruled(self).calls[<int>_CALLS.index(call)]
+        cdef Rules* rules = _ruled(self)
+        return _read(rules, &rules.calls[<int>_CALLS.index(call)])
 
     def stop_clocks(self, int64_t wall_ms, int64_t monotonic_ns) -> None:
         """Sets both clocks; from now on they move only by the functions below. Call it before
