@@ -26,8 +26,8 @@ cdef Txn* txn_new(const uint8_t* key, int32_t key_bytes) noexcept nogil:
     cdef Txn* txn = <Txn*>calloc(1, sizeof(Txn) + key_bytes)
     if txn != NULL:
         txn.key_bytes = key_bytes
-        memcpy(txn + 1, key, key_bytes)
-        if key_bytes:
+        if key_bytes:                   # the state after has no key of its own
+            memcpy(txn + 1, key, key_bytes)
             txn.named.name = txn_key(txn) + KEY_HEAD_BYTES
             txn.named.name_bytes = key_bytes - KEY_HEAD_BYTES
     return txn

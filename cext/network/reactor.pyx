@@ -178,7 +178,10 @@ cdef void _visit_all(NetThread* t, bint resume) noexcept nogil:
     because a close changes the heap; without memory for a copy, the deadlines do the same later."""
     cdef int64_t count = t.heap_count
     cdef int64_t i
-    cdef Connection** all_of_them = <Connection**>malloc((count + 1) * sizeof(Connection*))
+    cdef Connection** all_of_them
+    if count == 0:
+        return
+    all_of_them = <Connection**>malloc(count * sizeof(Connection*))
     if all_of_them == NULL:
         return
     memcpy(all_of_them, t.heap, count * sizeof(Connection*))
