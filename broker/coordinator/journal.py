@@ -234,11 +234,11 @@ class CoordinatorLog:
             handle, outcomes = self._write(partition, led, appends)
             if handle is not None:
                 handle.appended(wanted=True)
-            written.append((handle, outcomes))
+            written.append((handle, led.leader_epoch, outcomes))
         timeout_ms = self._commit_timeout_ms() if self._may_wait() else 0
-        for handle, outcomes in written:
+        for handle, leader_epoch, outcomes in written:
             late = None
-            if handle is not None and not handle.commit(timeout_ms):
+            if handle is not None and not handle.commit(timeout_ms, leader_epoch):
                 late = NotCoordinator() if handle.offline else CoordinatorNotAvailable()
             for row, error in outcomes:
                 self._tell(row.done, error or late)

@@ -14,7 +14,7 @@ cdef enum:
 cdef struct DurableWait:
     Watch watch
     int64_t required            # the high watermark that answers the request
-    int32_t leader_epoch        # the partition's, which must not change during the wait; or ANY_EPOCH
+    int32_t leader_epoch        # of the append; this node must have led since then; or ANY_EPOCH
 
 # Sets the connection to wake.
 cdef void durable_wait_by(DurableWait* wait, const Request* r) noexcept nogil
@@ -22,7 +22,7 @@ cdef void durable_wait_by(DurableWait* wait, const Request* r) noexcept nogil
 cdef void durable_wait_on(
     DurableWait* wait, const Partition* p, int64_t required, int32_t leader_epoch) noexcept nogil
 # Returns whether the request still waits. Else `code` is the error code of its answer: 0, or
-# NOT_COORDINATOR (another leader epoch, another log, or one that is offline), or
+# NOT_COORDINATOR (another broker has led since the append, another log, or one that is offline), or
 # COORDINATOR_NOT_AVAILABLE (`expired`: its time is over). The caller is outside an epoch.
 cdef bint durable_wait_lasts(
     Table* table, DurableWait* wait, bint expired, int16_t* code) noexcept nogil

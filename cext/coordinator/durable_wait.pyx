@@ -8,11 +8,10 @@ from libc.string cimport memcpy
 from barnabas.cext.codec.error_codes cimport (
     ERROR_COORDINATOR_NOT_AVAILABLE, ERROR_NONE, ERROR_NOT_COORDINATOR,
 )
-from barnabas.cext.memory.atomics cimport atomic_load_i32
 from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.partition.partitions cimport (
-    partition_again, partition_error, partition_high_watermark, partition_unwatch, partition_watch,
-    table_epochs, watch_waits,
+    partition_again, partition_error, partition_high_watermark, partition_is_led_since,
+    partition_unwatch, partition_watch, table_epochs, watch_waits,
 )
 
 
@@ -41,7 +40,7 @@ cdef bint durable_wait_lasts(
     if p != NULL and not expired and not watch_waits(&wait.watch):
         partition_watch(table, p, &wait.watch)      # before the check of the high watermark
     if p == NULL or (wait.leader_epoch != ANY_EPOCH and (
-            atomic_load_i32(&p.leader_epoch) != wait.leader_epoch)):
+            not partition_is_led_since(table, p, wait.leader_epoch))):
         code[0] = ERROR_NOT_COORDINATOR
     elif partition_high_watermark(p) < wait.required:
         if partition_error(table, p) != ERROR_NONE:

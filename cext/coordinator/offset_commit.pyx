@@ -29,10 +29,10 @@ partition. The request waits while its transactional id is busy, and for the ans
 on another broker; then it keeps the verification that it began in the log before the question.
 
 Durability: a commit is answered when the high watermark has passed its record; with log.durability
-fsync, or other replicas, the request is parked on a watch of the partition until then. In another
-leader epoch the record may be lost: the answer is NOT_COORDINATOR. One request is one batch, not
-compressed. A group's first commit makes the group. A commit of a group on hold waits for the end of
-the hold, and both waits together last no longer than offsets.commit.timeout.ms.
+fsync, or other replicas, the request is parked on a watch of the partition until then. If another
+broker has led the partition since, the record may be lost: the answer is NOT_COORDINATOR. One request
+is one batch, not compressed. A group's first commit makes the group. A commit of a group on hold
+waits for the end of the hold, and both waits together last no longer than offsets.commit.timeout.ms.
 
 Committed offsets wait here for Python, as entries with the offset of their record, and `take`
 returns the durable ones in the order of the log. The lock of a shard of groups protects the check,

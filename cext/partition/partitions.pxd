@@ -122,6 +122,9 @@ cdef Partition* partition_by_id(Table* table, const uint8_t* topic_id, int32_t i
 cdef Partition* partition_find(Table* table, const uint8_t* name, int32_t name_bytes, int32_t index) noexcept nogil
 cdef Partition* partition_find_id(Table* table, const uint8_t* topic_id, int32_t index, int16_t* error) noexcept nogil
 cdef int16_t partition_error(Table* table, const Partition* partition) noexcept nogil
+# Returns whether this node has led the partition without a break since that leader epoch. A record
+# that it appended then is in its log; otherwise another leader's records may have replaced it.
+cdef bint partition_is_led_since(Table* table, const Partition* partition, int32_t leader_epoch) noexcept nogil
 # Finds the partition again for watches and sessions; NULL when it was removed, or added again
 # since.
 cdef Partition* partition_again(Table* table, const uint8_t* topic_id, int32_t index, uint64_t generation) noexcept nogil

@@ -120,6 +120,10 @@ cdef int16_t partition_error(Table* table, const Partition* partition) noexcept 
         return 56
     return 0 if atomic_load_i32(&partition.leader_id) == table.node_id else 6
 
+cdef bint partition_is_led_since(Table* table, const Partition* partition, int32_t leader_epoch) noexcept nogil:
+    return atomic_load_i32(&partition.leader_id) == table.node_id and (
+        leader_epoch >= atomic_load_i32(&partition.led_since))
+
 cdef Partition* partition_by_name(Table* table, const uint8_t* name, int32_t name_bytes, int32_t index, int16_t* error) noexcept nogil:
     cdef Partition* found = partition_find(table, name, name_bytes, index)
     error[0] = 3 if found == NULL else partition_error(table, found)
@@ -1079,14 +1083,16 @@ cdef class PartitionHandle:
         """Returns the counters of its topic: see counters.pxd."""
         return counters_dict(self.entry.p.counters)
 
-    def commit(self, int64_t timeout_ms):
+    def commit(self, int64_t timeout_ms, int32_t leader_epoch=-1):
         """Waits until all records appended so far are visible: durable here and in all of the ISR.
-        Returns False after timeout_ms, or when the log is offline, or this node does not lead the
-        partition any more. Call it from a Python thread; it releases the GIL."""
+        Returns False after timeout_ms, when the log is offline, or when this node has not led the
+        partition without a break since `leader_epoch` (-1: since the call). Call it from a Python
+        thread; it releases the GIL."""
         cdef bint done
         with nogil:
             done = _commit_and_wait(
-                self.table.table, self.entry, monotonic_now_ns() + timeout_ms * 1000000)
+                self.table.table, self.entry, leader_epoch,
+                monotonic_now_ns() + timeout_ms * 1000000)
         return bool(done)
 
     def appended(self, bint wanted=False):
@@ -1100,7 +1106,9 @@ cdef class PartitionHandle:
             epoch_leave(self.table.table.epochs, slot)
 
 
-cdef bint _commit_and_wait(Table* table, Entry* entry, int64_t deadline_ns) noexcept nogil:
+cdef bint _commit_and_wait(
+    Table* table, Entry* entry, int32_t leader_epoch, int64_t deadline_ns,
+) noexcept nogil:
     cdef Watch watch
     cdef Partition* p
     cdef int64_t wakes, target = -1
@@ -1117,8 +1125,12 @@ cdef bint _commit_and_wait(Table* table, Entry* entry, int64_t deadline_ns) noex
         else:
             if target < 0:
                 target = log_end_offset(p.log)
+            if leader_epoch < 0:
+                leader_epoch = atomic_load_i32(&p.leader_epoch)
             partition_watch(table, p, &watch)
-            if partition_high_watermark(p) >= target:
+            if not partition_is_led_since(table, p, leader_epoch):
+                state = -1
+            elif partition_high_watermark(p) >= target:
                 state = 1
             elif not table.fsync:
                 partition_appended(table, p, False)

@@ -21,8 +21,8 @@ from barnabas.cext.memory.atomics cimport atomic_load_i32
 from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.network.handler cimport request_error
 from barnabas.cext.partition.partitions cimport (
-    partition_again, partition_error, partition_high_watermark, partition_isr_size_max,
-    partition_isr_size_min, partition_unwatch, partition_watch, table_epochs, table_node_id,
+    partition_again, partition_error, partition_high_watermark, partition_is_led_since,
+    partition_isr_size_max, partition_isr_size_min, partition_unwatch, partition_watch, table_epochs,
 )
 from barnabas.cext.produce.decode cimport decode_abandon
 from barnabas.cext.produce.transaction_check cimport verify_drop
@@ -79,8 +79,7 @@ cdef int16_t _outcome(Table* table, Partition* p, const Wait* wait, bint expired
     the same leader, as when a follower dies, is no error: the records stay in its log."""
     cdef int16_t error
     settled[0] = False
-    if atomic_load_i32(&p.leader_id) != table_node_id(table) or (
-            wait.leader_epoch < atomic_load_i32(&p.led_since)):
+    if not partition_is_led_since(table, p, wait.leader_epoch):
         return ERROR_NOT_LEADER_OR_FOLLOWER
     if partition_high_watermark(p) < wait.required:
         error = partition_error(table, p)

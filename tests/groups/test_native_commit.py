@@ -484,3 +484,29 @@ def test_commits_beside_deletions_of_their_groups(broker):
     while not all(journal.led_partitions().values()) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert {group: [row[0] for row in fetched(broker, group)] for group in groups} == wanted
+
+
+@pytest.mark.parametrize(("between", "code"), [(None, 0), (2, 16)])
+def test_a_later_leader_epoch_refuses_a_commit_only_if_another_broker_led(tmp_path, between, code):
+    """The controller raises the epoch when a follower dies; the record stays in the log."""
+    with started(tmp_path, {"log.durability": "os"}) as broker:
+        native, own = native_of(broker), broker.node.node_id
+        table = broker.node.loaded.replicas._table
+        index = broker.node.serving.coordinators.groups.journal.partition_of("g")
+
+        def lead(leader, epoch, isr):
+            table.set_leader(
+                CONSUMER_OFFSETS, index, leader_id=leader, leader_epoch=epoch,
+                replicas=(own, own + 1), isr=isr,
+            )  # fmt: skip
+
+        lead(own, 1, (own, own + 1))
+        with closing(Wire(broker.bootstrap_servers)) as wire, ThreadPoolExecutor(1) as other:
+            waiting = other.submit(commit, wire, [(0, 1, "", -1)])
+            deadline = time.monotonic() + PATIENCE_S
+            while not native.has_waiting("g") and time.monotonic() < deadline:
+                time.sleep(0.001)
+            if between is not None:
+                lead(between, 2, (between,))
+            lead(own, 3, (own,))
+            assert waiting.result(PATIENCE_S) == [code]

@@ -10,6 +10,8 @@ import time
 import pytest
 from compat.support import Wire
 from transactions.native_twins import (
+    ADD,
+    END,
     Writer,
     known,
     native_of,
@@ -18,6 +20,8 @@ from transactions.native_twins import (
     started,
 )
 
+from barnabas.wire import response
+from barnabas.wire.headers import decode_response_header
 from barnabas.wire.internal import TRANSACTION_STATE
 
 FLUSH_MS = 700
@@ -187,6 +191,38 @@ def test_an_id_stays_usable_after_a_write_that_failed(broker, step):
     assert writer.end(writer.producer, True) == 0
     writer.settle()
     assert states(broker, "full") == [0, 1, 2, 4]
+    writer.wire.close()
+
+
+@pytest.mark.parametrize("step", ["add", "end"])
+def test_a_later_epoch_of_the_same_leader_answers_a_step(broker, step):
+    writer = Writer(broker, "stays")
+    if step == "end":
+        assert writer.add(writer.producer, 0, topic="a") == [0]
+    hold = broker.node.system.fault("fdatasync", "hold", path_contains=f"{TRANSACTION_STATE}-")
+    frame = writer.end_frame(True) if step == "end" else writer.add_frame([("a", [1])], 3)
+    answer = sent(writer, frame)
+    until_pending(broker, "stays")
+    journal = broker.node.serving.coordinators.transactions.journal
+    index = journal.partition_of("stays")
+    broker.node.loaded.replicas._table.set_leader(
+        TRANSACTION_STATE, index, leader_id=broker.node.node_id, leader_epoch=7
+    )
+    broker.node.system.release(hold)
+    told = answer()
+    key = END if step == "end" else ADD
+    _header, at = decode_response_header(told, key, 3)
+    found = response(key).decode(told, 3, at)
+    codes = (
+        [found.errorCode]
+        if step == "end"
+        else [
+            row.partitionErrorCode
+            for one in found.resultsByTopicV3AndBelow
+            for row in one.resultsByPartition
+        ]
+    )
+    assert codes == [0]
     writer.wire.close()
 
 
