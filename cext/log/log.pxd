@@ -78,6 +78,7 @@ cdef struct Log:                # private to cext/log: other packages use the fu
     bint new_files              # the directory has new files since its last sync
     Producers producers
     LeaderEpochs leader_epochs
+    int32_t led_epoch           # a leader of an earlier epoch may not append; -1: any may
     uint64_t random
     int64_t snapshot_offset     # of the newest producer snapshot
     int64_t first_open_offset   # atomic: of the earliest transaction without a marker, or -1

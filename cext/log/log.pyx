@@ -73,6 +73,7 @@ cdef extern from "<errno.h>" nogil:
 cdef enum:                      # Kafka error codes
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
+    NOT_LEADER_OR_FOLLOWER = 6
     RECORD_LIST_TOO_LARGE = 18
     STORAGE_ERROR = 56
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
@@ -111,6 +112,7 @@ cdef Log* log_new(
     log.first_open_offset = log.first_unstable_offset = -1
     producers_init(&log.producers)
     leader_epochs_init(&log.leader_epochs)
+    log.led_epoch = -1
     return log
 
 
@@ -518,6 +520,8 @@ cdef int _append(
     cdef int status
     if log.offline or log.closed:
         return STORAGE_ERROR
+    if leader_epoch < log.led_epoch:
+        return NOT_LEADER_OR_FOLLOWER
     status = _check_producer(
         log, batch, size_bytes, h, &marker, verification, &ends_txn, &duplicate)
     if status != 0:

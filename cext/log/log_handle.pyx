@@ -841,11 +841,14 @@ cdef class LogHandle:
 
     def assign_epoch(self, int32_t epoch) -> None:
         """Notes that records from the log's end on have the leader epoch `epoch`, unless it is not
-        above the latest one. Call it when the broker becomes leader."""
+        above the latest one. From then on the log refuses appends as leader of an earlier epoch
+        (NOT_LEADER_OR_FOLLOWER). Call it when the broker becomes leader, or remains leader with a
+        later epoch."""
         cdef Log* log = _open_log(self)
         with nogil:
             pthread_mutex_lock(&log.lock)
             leader_epochs_assign(&log.leader_epochs, epoch, log.marks.end_offset)
+            log.led_epoch = max(log.led_epoch, epoch)
             pthread_mutex_unlock(&log.lock)
 
     def set_config(self, settings) -> None:

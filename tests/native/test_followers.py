@@ -11,6 +11,7 @@ from native.led import EPOCH, LONG_MS, RECORDS, Led, answered, part_of
 from oracle.produce import batch
 
 from barnabas.wire import request as message_of
+from barnabas.wire.batches import decode_batches
 from barnabas.wire.headers import encode_request
 
 FENCED, UNKNOWN_EPOCH, NOT_LEADER, OUT_OF_RANGE = 74, 75, 6, 1
@@ -419,3 +420,20 @@ def test_removing_the_partition_ends_a_followers_wait(led: Led) -> None:
     follower = led.fetch(2, 0, max_wait_ms=LONG_MS)
     threading.Timer(0.1, lambda: led.table.remove_partition("orders", 0)).start()
     assert part_of(in_time(follower.wait)).errorCode == 3
+
+
+def test_no_record_of_the_former_epoch_follows_the_begin_of_the_next(led: Led) -> None:
+    """The replica manager notes the epoch in the log, and then sets it in the table. A record with
+    the former epoch in between would be above the end that the log reports for that epoch."""
+    led.lead(replicas=(1, 2), isr=(1,))
+    led.append()
+    led.log.assign_epoch(EPOCH + 1)
+    assert led.produce(acks=1).errorCode == NOT_LEADER
+    assert led.log.end_offset == RECORDS
+    led.table.set_leader(
+        "orders", 0, leader_id=1, leader_epoch=EPOCH + 1, replicas=(1, 2), isr=(1,)
+    )
+    assert led.produce(acks=1).errorCode == 0
+    assert led.log.leader_epochs() == [(EPOCH, 0), (EPOCH + 1, RECORDS)]
+    batches = decode_batches(led.log.read(0, 1 << 20), size_max=1 << 20)
+    assert [row.leader_epoch for row in batches] == [EPOCH, EPOCH + 1]
