@@ -71,4 +71,4 @@ def _truncate(name: str, own: LogHandle, high_watermark: int, offset: int, why: 
         )
     elif offset < end:
         log.info("%s: truncated from offset %d to %d: %s", name, end, offset, why)
-    own.truncate_to(offset)
+    own.truncate_to(offset, high_watermark)

@@ -379,6 +379,9 @@ class LogManager:
         except DamagedFile as error:
             log.warning("%s; reading the epochs from the log", error)
             epochs = []
+        replicated = (
+            {"high_watermark": state.high_watermarks.get(name, 0)} if want.is_replicated else {}
+        )
         handle = LogHandle.open(
             str(path),
             system=self._system,
@@ -390,6 +393,7 @@ class LogManager:
             end_offset_min=0 if want.is_replicated else state.end_offset_min(name),
             clean=state.directory.was_clean,
             leader_epochs=epochs,
+            **replicated,
             seed=_seed(),
         )
         for line in handle.recovered.messages:

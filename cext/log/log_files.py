@@ -143,15 +143,19 @@ def snapshots(directory: str) -> list[int]:
 
 
 def newest_snapshot(
-    directory: str, offset: int, is_whole: Callable[[bytes], bool], keeps_above: bool = False
+    directory: str,
+    offset: int,
+    is_whole: Callable[[bytes], bool],
+    keeps_above: bool = False,
+    offset_max: int | None = None,
 ) -> tuple[int, bytes]:
-    """Returns (offset, content) of the newest whole producer snapshot at or below `offset`; (0,
-    b"") without one.
+    """Returns (offset, content) of the newest whole producer snapshot at or below `offset` and
+    `offset_max`; (0, b"") without one.
 
     Deletes the damaged snapshots that it reads, and those above `offset` unless `keeps_above`.
     `is_whole(content)`: whether a snapshot is not damaged. Raises OSError."""
     for at in snapshots(directory):
-        if at > offset and keeps_above:
+        if (at > offset and keeps_above) or (offset_max is not None and offset_max < at <= offset):
             continue
         path = snapshot_path(directory, at)
         with open(path, "rb") as file:

@@ -17,7 +17,7 @@ from collections import namedtuple
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -257,16 +257,19 @@ def _is_whole_snapshot(bytes content) -> bool:
     return status == 0
 
 
-cdef int _rebuild_producers(LogHandle handle, int64_t offset, bint keeps_above=False) except -1:
-    """Restores the producer state as of `offset` from the newest snapshot and the batches after it.
-    No other thread may see the log yet. keeps_above: keeps snapshots above `offset`. Raises
-    OSError."""
+cdef int _rebuild_producers(
+    LogHandle handle, int64_t offset, bint keeps_above=False, int64_t high_watermark=INT64_MAX,
+) except -1:
+    """Restores the producer state as of `offset` from a snapshot and the batches after it. A
+    snapshot has only the transactions that were open there, so one above the high watermark would
+    hide those whose marker is not below it. No other thread may see the log yet. keeps_above: keeps
+    snapshots above `offset`. Raises OSError."""
     cdef Log* log = handle.log
     cdef bytes content  # owns the bytes that `snapshot` points into
     cdef int64_t at
     cdef int status
-    at, content = log_files.newest_snapshot(handle.directory, offset, _is_whole_snapshot,
-    keeps_above)
+    at, content = log_files.newest_snapshot(
+        handle.directory, offset, _is_whole_snapshot, keeps_above, high_watermark)
     cdef const uint8_t* snapshot = <const uint8_t*>PyBytes_AS_STRING(content)
     cdef int64_t snapshot_bytes = len(content)
     with nogil:
@@ -317,7 +320,9 @@ cdef int _cut_tail(LogHandle handle, Segment* segment, const SegmentFacts* facts
     return 0
 
 
-cdef object _recover_segments(LogHandle handle, list bases, list missing):
+cdef object _recover_segments(
+    LogHandle handle, list bases, list missing, int64_t high_watermark,
+):
     """Recovers segments in order, and renames those behind a cut to .cut files. Adds gaps between
     segments to `missing`. Returns (a Recovered, the log's end offset). Raises OSError."""
     cdef Log* log = handle.log
@@ -327,7 +332,7 @@ cdef object _recover_segments(LogHandle handle, list bases, list missing):
     cdef int64_t snapshot_at
     cdef int status
     walked, dropped, messages, cuts = 0, 0, handle.recovered.messages, handle.recovered.cuts
-    _rebuild_producers(handle, bases[0])
+    _rebuild_producers(handle, bases[0], False, high_watermark)
     for i, base in enumerate(bases):
         if i and (cut_bytes or base < end_offset):
             for behind in reversed(bases[i:]):
@@ -445,7 +450,8 @@ cdef int _go_on_at(LogHandle handle, int64_t offset) except -1:
 
 
 cdef int _load(
-    LogHandle handle, int64_t recovery_point, bint clean, int64_t end_offset_min
+    LogHandle handle, int64_t recovery_point, bint clean, int64_t end_offset_min,
+    int64_t high_watermark,
 ) except -1:
     cdef Log* log = handle.log
     cdef int64_t end_offset, start_offset = log.start_offset
@@ -475,11 +481,11 @@ cdef int _load(
     rebuilt = [f"segment {b}: indexes rebuilt" for b in bases if not whole[b] and b not in unclean]
     if end is None:
         unclean = unclean or bases[len(bases) - 1:]
-        handle.recovered, end = _recover_segments(handle, unclean, missing)
+        handle.recovered, end = _recover_segments(handle, unclean, missing, high_watermark)
         _set_marks(log, end, min(unclean[0], end), unclean[0])
     else:
         _set_marks(log, end, end, bases[len(bases) - 1])
-        _rebuild_producers(handle, end)
+        _rebuild_producers(handle, end, False, high_watermark)
     end_offset = end
     handle.recovered.messages.extend(rebuilt + mended)
     leader_epochs_cut_end(&log.leader_epochs, end_offset)
@@ -522,13 +528,14 @@ cdef int _start_anew(LogHandle handle, int64_t offset) except -1:
     return 0
 
 
-cdef int _truncate(LogHandle handle, int64_t offset) except -1:
+cdef int _truncate(LogHandle handle, int64_t offset, int64_t high_watermark) except -1:
     cdef Log* log = handle.log
     cdef bytes content  # owns the bytes that `snapshot` points into
     cdef int64_t at
     cdef int status
     # Snapshots above the new end are deleted first: if a crash left them, recovery would use them.
-    at, content = log_files.newest_snapshot(handle.directory, offset, _is_whole_snapshot)
+    at, content = log_files.newest_snapshot(
+        handle.directory, offset, _is_whole_snapshot, False, high_watermark)
     cdef const uint8_t* snapshot = <const uint8_t*>PyBytes_AS_STRING(content)
     cdef int64_t snapshot_bytes = len(content)
     with nogil:
@@ -570,12 +577,14 @@ cdef class LogHandle:
     def open(cls, directory, *, SystemCalls system not None, Epochs epochs not None,
              SegmentCache cache not None, settings=LogSettings(), int64_t recovery_point=0,
              int64_t log_start_offset=0, int64_t end_offset_min=0, bint clean=False,
-             leader_epochs=(), uint64_t seed=1):
+             int64_t high_watermark=INT64_MAX, leader_epochs=(), uint64_t seed=1):
         """Opens the log in an existing directory and returns its handle.
 
         `clean`: the log was closed cleanly and needs no recovery; otherwise every segment from
         `recovery_point` on is recovered. `log_start_offset`: records below it were deleted.
         `end_offset_min`: records had offsets below it; a log that ends earlier continues there.
+        `high_watermark`: as far as it is known, of a log whose records need other replicas; a
+        transaction whose marker is not below it counts as open until the high watermark moves.
         `leader_epochs`: (epoch, start offset) pairs of the checkpoint. `seed`: for
         segment.jitter.ms.
 
@@ -599,7 +608,7 @@ cdef class LogHandle:
         handle.log.start_offset = log_start_offset
         for epoch, start in leader_epochs:
             leader_epochs_assign(&handle.log.leader_epochs, epoch, start)
-        _load(handle, recovery_point, clean, end_offset_min)
+        _load(handle, recovery_point, clean, end_offset_min, high_watermark)
         with nogil:
             status = log_flush(handle.log)  # the changes of recovery
         if status != 0:
@@ -790,16 +799,16 @@ cdef class LogHandle:
             raise LogError(STORAGE_ERROR, str(_os_error(status, f"cannot roll {self.directory}")))
         return base_offset
 
-    def truncate_to(self, int64_t offset) -> None:
+    def truncate_to(self, int64_t offset, int64_t high_watermark=INT64_MAX) -> None:
         """Truncates the log to `offset` if it is longer; a batch that contains `offset` is removed
         whole. With an `offset` below the first segment the log is empty afterwards and begins
-        there. Files of whole segments are renamed to .deleted; unlink_deleted() deletes them.
-        Raises LogError. Kafka: UnifiedLog.truncateTo."""
+        there. `high_watermark`: as of `open`. Files of whole segments are renamed to .deleted;
+        unlink_deleted() deletes them. Raises LogError. Kafka: UnifiedLog.truncateTo."""
         cdef Log* log = _open_log(self)
         if offset < log.segments.items[0].base_offset:
             _start_anew(self, offset)
         elif offset < log_end_offset(log):
-            _truncate(self, offset)
+            _truncate(self, offset, high_watermark)
 
     def truncate_fully_and_start_at(self, int64_t offset) -> None:
         """Removes all records; afterwards the log begins and ends at `offset`. Raises LogError.

@@ -12,7 +12,8 @@ cdef int64_t log_first_unstable_offset(Log* log) noexcept nogil
 # Called when the high watermark has moved: transactions whose marker is below it no longer hold
 # back the last stable offset.
 cdef void log_high_watermark_moved(Log* log, int64_t high_watermark) noexcept nogil
-# Called after producer state was rebuilt: every marker that was found counts as passed.
+# Called after producer state was rebuilt: the next call of log_high_watermark_moved says which of the
+# markers that were found have been passed.
 cdef void log_transactions_restored(Log* log) noexcept nogil
 # Finds the aborted transactions that reach into a slice that was read from `offset` on, below
 # limit_offset. Returns 0 or KAFKA_STORAGE_ERROR; the caller frees `found` in both cases.

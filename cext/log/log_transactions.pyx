@@ -18,7 +18,7 @@ EXPECTED_MAX confirmed ones.
 
 Next on the data path: cext/log/txn_index.pyx.
 """
-from libc.stdint cimport INT64_MAX, int16_t, int64_t
+from libc.stdint cimport int16_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from barnabas.cext.log.log cimport (
@@ -53,7 +53,6 @@ cdef void log_high_watermark_moved(Log* log, int64_t high_watermark) noexcept no
 
 
 cdef void log_transactions_restored(Log* log) noexcept nogil:
-    open_txns_settle(&log.producers.open, INT64_MAX)
     log_note_transactions(log)
 
 

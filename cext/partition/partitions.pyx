@@ -663,6 +663,8 @@ cdef class PartitionTable:
             if log is not None and replicas is not None and len(replicas) > 1:
                 entry.p.high_watermark = log_start_offset(log.log)
                 self._know_high_watermark(&entry.p, high_watermark)
+            elif log is not None:
+                log_high_watermark_moved(log.log, entry.p.high_watermark)
             self._set_leader(
                 entry, self.table.node_id if leader_id is None else leader_id, leader_epoch,
                 replicas, isr, high_watermark)
@@ -1167,6 +1169,7 @@ cdef void partition_truncated(Table* table, Partition* partition) noexcept nogil
     cdef int64_t seen = atomic_load_i64(&partition.high_watermark)
     while seen > end and not atomic_cas_i64(&partition.high_watermark, seen, end):
         seen = atomic_load_i64(&partition.high_watermark)
+    log_high_watermark_moved(partition.log, partition_high_watermark(partition))
 
 cdef Table* table_of(object handle) except NULL:
     if not isinstance(handle, PartitionTable):

@@ -35,7 +35,7 @@ class Broker:
         self.logs[name, index] = log
         return self.table.add_partition(name, index, log, directory=self.directory, **options)
 
-    def open_log(self, name: str, index: int) -> LogHandle:
+    def open_log(self, name: str, index: int, **options) -> LogHandle:
         folder = Path(self.directory, f"{name}-{index}")
         folder.mkdir(exist_ok=True)
         return LogHandle.open(
@@ -43,6 +43,7 @@ class Broker:
             system=self.system,
             epochs=self.table.epochs,
             cache=self.cache,
+            **options,
         )
 
     def stored(self, name: str, index: int = 0) -> bytes:

@@ -43,6 +43,17 @@ class Led:
         options = {"leader_epoch": EPOCH, "replicas": replicas, "isr": isr} | options
         return self.broker.partition("orders", 0, **options)
 
+    def restart(self, high_watermark: int, *, clean: bool, replicas=(1, 2), isr=(1, 2)):
+        """Opens the log again, as a broker that starts with this checkpoint; returns its handle."""
+        self.table.remove_partition("orders", 0)
+        self.log.close(clean=clean)
+        log = self.broker.open_log("orders", 0, clean=clean, high_watermark=high_watermark)
+        self.broker.logs["orders", 0] = log
+        return self.table.add_partition(
+            "orders", 0, log, directory=self.broker.directory, leader_epoch=EPOCH,
+            replicas=replicas, isr=isr, high_watermark=high_watermark,
+        )  # fmt: skip
+
     def forget(self) -> None:
         """Removes orders, if it is there."""
         if self.broker.ids.pop("orders", None) is not None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from native.fetch_broker import decoded
 from native.led import EPOCH, LONG_MS, RECORDS, Led, answered, part_of
+from native.test_fetch_committed import data, marker
 from oracle.produce import batch
 
 from barnabas.wire import request as message_of
@@ -437,3 +438,30 @@ def test_no_record_of_the_former_epoch_follows_the_begin_of_the_next(led: Led) -
     assert led.log.leader_epochs() == [(EPOCH, 0), (EPOCH + 1, RECORDS)]
     batches = decode_batches(led.log.read(0, 1 << 20), size_max=1 << 20)
     assert [row.leader_epoch for row in batches] == [EPOCH, EPOCH + 1]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_marker_counts_after_a_restart_when_the_high_watermark_has_passed_it(
+    led: Led, clean: bool
+) -> None:
+    """Otherwise readers of committed records see a transaction that the next leader may abort."""
+    led.lead(replicas=(1, 2), isr=(1, 2))
+    for records in (data(7, 0), marker(7, True), data(8, 0, transactional=False)):
+        led.log.append(records, leader_epoch=EPOCH)
+    led.log.flush()
+    handle = led.restart(1, clean=clean)
+    assert (handle.high_watermark, handle.last_stable_offset) == (1, 0)
+    assert led.consume(0, isolation=1).lastStableOffset == 0
+    led.fetch(2, 3)
+    assert handle.last_stable_offset == 3
+    assert led.restart(2, clean=clean).last_stable_offset == 2
+
+
+def test_a_marker_counts_after_a_truncation_when_the_high_watermark_has_passed_it(led: Led) -> None:
+    led.lead(replicas=(1, 2), isr=(1, 2))
+    for records in (data(7, 0), marker(7, True)):
+        led.log.append(records, leader_epoch=EPOCH)
+    handle = led.restart(1, clean=True)
+    led.log.append(data(8, 0, transactional=False), leader_epoch=EPOCH)
+    led.log.truncate_to(2, 1)
+    assert (led.log.end_offset, handle.last_stable_offset) == (2, 0)
