@@ -13,11 +13,16 @@ from barnabas.wire.internal import CONSUMER_OFFSETS
 
 ENTRIES_MAX = 256  # the limit of one shard: cext/coordinator/commit_entries.pxd
 PATIENCE_S = 30
+OFFSETS_PARTITIONS = 4
 
 
 @contextmanager
 def started(path, settings=()):
-    base = {"log.dirs": str(path), "group.initial.rebalance.delay.ms": "0"}
+    base = {
+        "log.dirs": str(path),
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),  # by default 50 are made
+    }
     with Broker({**base, **dict(settings)}) as broker:
         create_topic(broker.bootstrap_servers, "t", 3)
         with closing(Wire(broker.bootstrap_servers)) as wire:

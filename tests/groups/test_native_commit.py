@@ -11,6 +11,7 @@ import pytest
 from compat.support import Wire, create_topic
 from groups.native_broker import (
     ENTRIES_MAX,
+    OFFSETS_PARTITIONS,
     PATIENCE_S,
     Member,
     answer,
@@ -437,7 +438,7 @@ def test_forgotten_partitions_leave_nothing(broker):
             assert commit(wire, [(0, offset, "", -1)]) == [0]
     partition = broker.node.serving.coordinators.groups.journal.partition_of("g")
     assert (table.count, native.waiting) == (1, 5)
-    native.forget((partition + 1) % 50)
+    native.forget((partition + 1) % OFFSETS_PARTITIONS)
     assert (table.count, native.waiting) == (1, 5)
     native.forget(partition)
     assert (table.count, native.waiting, native.take()) == (0, 0, [])
