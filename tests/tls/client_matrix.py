@@ -83,8 +83,8 @@ console producer and consumer of 4.3.1, `ours` is the client of our commands; `t
 connect anew for each call. Each client reads back three records, one of 300,000 bytes. What has no
 column here has a test of its own: GSSAPI
 [test_kerberos.py](../../tests/security/test_kerberos.py), over TLS
-[test_kerberos_over_tls.py](../../tests/tls/test_kerberos_over_tls.py) (kafka_python, aiokafka, kcat,
-the mirror, the old clients and, in the long form, tools), and
+[test_kerberos_over_tls.py](../../tests/tls/test_kerberos_over_tls.py) (kafka_python, aiokafka,
+kcat, the mirror, the old clients and, in the long form, tools), and
 [test_logins.py](../../tests/client/test_logins.py), delegation tokens
 [test_delegation_tokens.py](../../tests/security/test_delegation_tokens.py), the mirror and the old
 clients [test_protected_commands.py](../../tests/security/test_protected_commands.py) and
