@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import report
-from rows import FULL, QUICK, Row
+from rows import FULL, MEMORY, QUICK, Row, all_rows
 from sides import Ours, Side
 
 from broker import Bench, chosen
@@ -61,7 +61,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--repeats", type=int, help="rounds (5, quick: 1)")
     parser.add_argument("--data", type=Path, help="where the brokers keep their data")
     given = parser.parse_args(words)
-    rows, size = chosen(given.rows), QUICK if given.quick else FULL
+    rows, size = chosen(given.rows, [*all_rows(), MEMORY]), QUICK if given.quick else FULL
     if given.repeats:
         size.repeats = given.repeats
     data = Path(tempfile.mkdtemp(prefix="barnabas-bench-", dir=given.data))

@@ -84,13 +84,17 @@ class Bench:
     ) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(self.words(port, topic, mode, given), stdout=subprocess.DEVNULL)
 
+    def cpu_s(self, side: Side) -> float:
+        """User and system seconds of the side so far."""
+        return cpu_s(side.pid)
+
     def counted(self, side: Side, topic: str, mode: str, given: dict[str, object]) -> Figures:
         """One run of the generator with the broker's CPU."""
         recycle_memory(self.size.bulk_bytes + (256 << 20))
         load_average = os.getloadavg()[0]
-        busy, cpu = machine_busy_s(), cpu_s(side.pid)
+        busy, cpu = machine_busy_s(), self.cpu_s(side)
         answer = self.load(side.port, topic, mode, given)
-        cpu = cpu_s(side.pid) - cpu
+        cpu = self.cpu_s(side) - cpu
         answer["broker_cpu_s"] = cpu
         answer["cpu_us_per_request"] = cpu * 1e6 / max(answer["requests"], 1)
         answer["cpu_s_per_gb"] = cpu * 1e9 / max(answer["bytes"], 1)
@@ -226,13 +230,13 @@ def chosen(words: str | None, rows: list[Row]) -> list[Row]:
     return [known[word] for word in words.split(",")]
 
 
-def parsed(words: list[str], description: str) -> argparse.Namespace:
+def parsed(words: list[str], description: str, kafka: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="a short run; Kafka stays cold")
     parser.add_argument("--rows", help="only these, by their keys (see --list)")
     parser.add_argument("--list", action="store_true", help="the rows and their bars")
     parser.add_argument("--repeats", type=int, help="rounds (5, quick: 1)")
-    parser.add_argument("--kafka", default="4.3.1", metavar="VERSION")
+    parser.add_argument("--kafka", default=kafka, metavar="VERSION")
     parser.add_argument("--out", type=Path, help="a folder for the table, .json and .svg")
     parser.add_argument("--data", type=Path, help="where the brokers keep their data")
     parser.add_argument("--draw", type=Path, help="no run: table and plot of such a .json")
@@ -246,10 +250,11 @@ def compared(
     rows: list[Row],
     sizes: tuple[Any, Any],
     kind: "type[Bench]",
+    kafka: str = "4.3.1",
 ) -> int:
     """A program with rows of its own: its arguments, its turns, its table and plot. `sizes`: of a
-    full run and of a quick one."""
-    arguments = parsed(words, description)
+    full run and of a quick one; `kafka`: the release of Apache Kafka beside it."""
+    arguments = parsed(words, description, kafka)
     asked = chosen(arguments.rows, rows)
     if arguments.list:
         for row in asked:

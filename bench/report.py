@@ -47,6 +47,9 @@ UNITS: dict[str, tuple[str, Callable[[float], str]]] = {
     "cpu_us_per_transaction": ("CPU us a transaction", lambda value: f"{value:,.0f}"),
     "bytes_after": ("bytes left", lambda value: f"{value / 1e6:,.0f} M"),
     "bytes_each": ("bytes each", lambda value: f"{value:,.0f}"),
+    "failover_s": ("s until it goes on", lambda value: f"{value:.3f}"),
+    "gap_s": ("longest gap of a client, s", lambda value: f"{value:.3f}"),
+    "stop_s": ("SIGTERM until it has ended, s", lambda value: f"{value:.2f}"),
     "load_s": ("until all are served, s", lambda value: f"{value:.2f}"),
 }
 

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "kafka"))
-from rival import Rival, end, free_ports
+from rival import Rival, end, free_ports, spawn
+from rival import ZooKeeper as ZooKeeper  # of bench/cluster.py
 
 CPU_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 START_TIMEOUT_S = 300  # Kafka with thousands of partitions takes its time
@@ -99,7 +100,7 @@ class Theirs(Rival):
 
     def spawn(self) -> None:
         """Starts the process and does not wait. The storage must have been formatted by `start`."""
-        self._broker = self._spawn(self._command(), "broker.out")
+        self._broker = spawn(self._command(), self.data_dir / "broker.out")
 
     def check_alive(self) -> None:
         if self._broker is not None and self._broker.poll() is not None:

@@ -184,7 +184,7 @@ class Rival:
         self.heap = heap
         self.features = dict(features or {})  # of a new cluster, where not the release's own
         self._broker: subprocess.Popen[bytes] | None = None
-        self._zookeeper: subprocess.Popen[bytes] | None = None
+        self._zookeeper: ZooKeeper | None = None
         self._log_before = 0  # bytes of the log that earlier starts wrote
 
     @property
@@ -209,11 +209,13 @@ class Rival:
         self.prepare()
         try:
             if self.mode == "zookeeper" and "zookeeper.connect" not in self.settings:
-                self._start_zookeeper()
+                self._zookeeper = ZooKeeper(self.version, self.data_dir, self.side_port)
+                self._zookeeper.start()
             said = self._log("server")
             self._log_before = said.stat().st_size if said.exists() else 0
-            self._broker = self._spawn(self._command(), "broker.out")
-            self._wait_for_port(self._broker, self.port, "broker.out")
+            output = self.data_dir / "broker.out"
+            self._broker = spawn(self._command(), output)
+            wait_for_port(self._broker, self.port, output)
             self._wait_for_log(self._broker, "started (kafka.server.")
         except BaseException:
             self.stop()
@@ -230,9 +232,10 @@ class Rival:
 
     def stop(self) -> None:
         """Ends what this object started, politely at first."""
-        for process in (self._broker, self._zookeeper):
-            if process is not None:
-                end(process)
+        if self._broker is not None:
+            end(self._broker)
+        if self._zookeeper is not None:
+            self._zookeeper.stop()
         self._broker = self._zookeeper = None
 
     def kill(self) -> None:
@@ -283,38 +286,8 @@ class Rival:
         if done.returncode:
             raise RivalError((done.stdout + done.stderr).decode(errors="replace"))
 
-    def _start_zookeeper(self) -> None:
-        file = self.data_dir / "zookeeper.properties"
-        file.write_text(
-            f"dataDir={self.data_dir / 'zookeeper'}\nclientPort={self.side_port}\n"
-            "clientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\n"
-        )
-        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        heap = ("-Xmx512M", "-Dzookeeper.jmx.log4j.disable=true")  # reload4j has no JMX
-        command = [*java(self.version, self._log("zookeeper"), heap), main, str(file)]
-        self._zookeeper = self._spawn(command, "zookeeper.out")
-        self._wait_for_port(self._zookeeper, self.side_port, "zookeeper.out")
-
     def _log(self, name: str) -> Path:
         return self.data_dir / "logs" / f"{name}.log"
-
-    def _spawn(self, command: list[str], output: str) -> "subprocess.Popen[bytes]":
-        with open(self.data_dir / output, "wb") as out:
-            return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
-            )
-
-    def _wait_for_port(self, process: "subprocess.Popen[bytes]", port: int, output: str) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if process.poll() is not None:
-                said = (self.data_dir / output).read_text(errors="replace")[-4000:]
-                raise RivalError(f"ended with status {process.returncode}: {said}")
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                return
-            time.sleep(0.05)
-        raise RivalError(f"Kafka does not listen on port {port} after {START_TIMEOUT_S} s")
 
     def _wait_for_log(self, process: "subprocess.Popen[bytes]", line: str) -> None:
         """Kafka opens its port a little before it knows itself as a broker."""
@@ -325,6 +298,63 @@ class Rival:
                 return
             time.sleep(0.05)
         raise RivalError(f"the log does not say {line!r} after {START_TIMEOUT_S} s")
+
+
+class ZooKeeper:
+    """One server of the ZooKeeper that a release of Kafka has among its jars, on loopback."""
+
+    heap = ("-Xmx512M", "-Dzookeeper.jmx.log4j.disable=true")  # reload4j has no JMX
+
+    def __init__(self, version: str, data_dir: Path, port: int | None = None) -> None:
+        """Settings, data and output go to `data_dir`."""
+        self.port = port or free_ports(1)[0]
+        self._version, self._data_dir = version, data_dir
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Starts the server and waits until it takes connections. Raises RivalError."""
+        (self._data_dir / "logs").mkdir(parents=True, exist_ok=True)
+        file = self._data_dir / "zookeeper.properties"
+        file.write_text(
+            f"dataDir={self._data_dir / 'zookeeper'}\nclientPort={self.port}\n"
+            "clientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+        )
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        log = self._data_dir / "logs" / "zookeeper.log"
+        output = self._data_dir / "zookeeper.out"
+        self._process = spawn([*java(self._version, log, self.heap), main, str(file)], output)
+        wait_for_port(self._process, self.port, output)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            end(self._process)
+        self._process = None
+
+
+def spawn(command: list[str], output: Path) -> "subprocess.Popen[bytes]":
+    """A process with a session of its own, which writes to a file."""
+    with open(output, "wb") as out:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+
+
+def wait_for_port(process: "subprocess.Popen[bytes]", port: int, output: Path) -> None:
+    """Until the process listens. Raises RivalError with the end of its output."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            said = output.read_text(errors="replace")[-4000:]
+            raise RivalError(f"ended with status {process.returncode}: {said}")
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        time.sleep(0.05)
+    raise RivalError(f"nothing listens on port {port} after {START_TIMEOUT_S} s")
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
