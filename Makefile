@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 QUICK := not slow and not java and not spark_session
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: dev build test long mutants lint types yellow races clean
+.PHONY: dev build test long mutants lint types yellow races sanitize fuzz clean
 # The package gssapi is compiled with the headers of Kerberos (libkrb5-dev).
 KERBEROS := $(shell command -v krb5-config >/dev/null && echo ,kerberos)
 dev: $(PY)          ## a virtual environment with barnabas installed in place
@@ -32,5 +32,9 @@ yellow:             ## no Python call inside nogil code of the hot modules
 	$(PY) tests/layering/yellow.py
 races:              ## ThreadSanitizer over what threads share
 	VENV=$(VENV) tests/sanitizers/run thread
+sanitize:           ## AddressSanitizer and UndefinedBehaviorSanitizer over the same
+	VENV=$(VENV) tests/sanitizers/run address
+fuzz:               ## a fuzzer with coverage over what bytes from outside reach (needs clang)
+	VENV=$(VENV) tests/sanitizers/run fuzz
 clean:
 	rm -rf build dist *.egg-info && find broker cext plugins clients \( -name '*.c' -o -name '*.so' -o -name '*.html' \) -delete

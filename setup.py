@@ -52,7 +52,7 @@ int main(void) { return SSL_new(0) != 0; }
 os.chdir(Path(__file__).resolve().parent)
 if os.environ.get("BARNABAS_SANITIZE"):
     sanitizers = os.environ["BARNABAS_SANITIZE"]  # for example "address,undefined"
-    COMPILE = ["-O1", "-g", "-fno-wrapv", "-fno-omit-frame-pointer", f"-fsanitize={sanitizers}"]
+    COMPILE = ["-O1", "-g1", "-fno-wrapv", "-fno-omit-frame-pointer", f"-fsanitize={sanitizers}"]
     LINK = ["-pthread", f"-fsanitize={sanitizers}"]
 
 
