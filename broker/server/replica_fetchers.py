@@ -387,12 +387,14 @@ class _Fetcher:
     # -- what an answer leaves to decide
 
     def _decide_all(self, events: list[tuple[str, int, str, Any]]) -> None:
+        """Handles the events of an answer. A failure concerns its own partition only, which waits
+        (Kafka: AbstractFetcherThread.markPartitionFailed); the others are fetched on."""
         for topic, index, kind, detail in events:
-            if kind not in ("diverged", "out of range", "below start"):
-                self._say((topic, index), kind, detail)
-                continue
             try:
-                self._change_log((topic, index), kind, detail)
+                if kind in ("diverged", "out of range", "below start"):
+                    self._change_log((topic, index), kind, detail)
+                else:
+                    self._say((topic, index), kind, detail)
             except (OSError, LogError) as error:
                 log.error("%s-%d: its log cannot be truncated: %s", topic, index, error)
                 self._listeners.offline(topic, index)
@@ -401,6 +403,13 @@ class _Fetcher:
                 log.info("%s-%d: the leader's offsets are not known: %s", topic, index, error)
                 again_ns = self._monotonic_ns() + self._settings.backoff_ms * 1_000_000
                 self.fetches.restart(topic, index, not_before_ns=again_ns)
+            except Exception:
+                log.exception(
+                    "%s-%d: following it failed. It is not fetched until its leader or leader"
+                    " epoch changes, or until this broker starts again.",
+                    topic,
+                    index,
+                )
 
     def _change_log(self, name: Name, kind: str, detail: Any) -> None:
         """Truncates the log of a partition that waits, and fetches it again. Raises LogError, and

@@ -12,7 +12,8 @@ from oracle.log_builder import Disk, batch
 
 from barnabas import Broker
 from barnabas.cext.log.log_handle import LogHandle
-from barnabas.server.follower_truncation import common_end
+from barnabas.server import replica_fetchers
+from barnabas.server.follower_truncation import common_end, truncate_to_epoch
 from barnabas.server.replica_fetchers import (
     Brokers,
     FetchSettings,
@@ -218,6 +219,37 @@ def test_records_that_the_leader_does_not_have_are_truncated(made, caplog):
     (line,) = [r for r in caplog.records if "truncated" in r.message]
     assert line.levelno == logging.INFO
     assert "t-0: truncated from offset 6 to 3: its leader ends epoch 0 there" in line.message
+
+
+def test_a_failure_concerns_its_own_partition_only(made, caplog, monkeypatch):
+    """What one partition fails with neither pauses the others of its leader nor loses what the same
+    answer says about them. The pause after a failed connection is longer than the test."""
+    pair = made(partitions=3, settings=FetchSettings(wait_max_ms=50, backoff_ms=60_000))
+    for index in range(3):
+        for _ in range(6):
+            pair.copy(index).append(batch(b"lost"), leader_epoch=0)
+        pair.append(3, index, value=b"lost")
+        pair.table.set_leader("t", index, leader_id=pair.table.node_id, leader_epoch=1)
+        pair.log(index).assign_epoch(1)
+        pair.append(4, index, epoch=1)
+
+    def truncate(title, *rest):
+        if title == "t-1":
+            raise RuntimeError("a bug")
+        return truncate_to_epoch(title, *rest)
+
+    monkeypatch.setattr(replica_fetchers, "truncate_to_epoch", truncate)
+    pair.fetchers.follow({("t", index): pair.leader(1) for index in range(3)})
+    until(lambda: pair.are_equal(0) and pair.are_equal(2))
+    pair.append(5, 0, epoch=1)
+    until(pair.are_equal)
+    (line,) = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert "t-1: following it failed" in line.message
+    assert pair.copy(1).end_offset == 6
+    assert pair.fetchers.states()["t", 1][3]
+    monkeypatch.undo()
+    pair.fetchers.follow({("t", 1): pair.leader(1)})
+    until(lambda: pair.are_equal(1))
 
 
 def test_a_log_behind_the_leaders_start_begins_there(made):
