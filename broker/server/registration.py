@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from barnabas.config import BrokerConfig
 from barnabas.config.listeners import Listener
 from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import Broker
 from barnabas.metadata.tree import (
     BadVersion,
     CreateNode,
@@ -212,6 +213,25 @@ def _claim(tree: MetadataTree, path: str, data: bytes, *also: Operation) -> bool
     raise StoreUnavailable(
         f"{path}: gave up after {ATTEMPTS_MAX} attempts: each was overtaken by a"
         " change of another broker"
+    )
+
+
+def warn_of_mixed_racks(node_id: int, brokers: Mapping[int, Broker]) -> None:
+    """Logs a warning when this node has a rack and other live brokers have none, or the reverse."""
+    if node_id not in brokers:
+        return
+    own = brokers[node_id].registration.rack
+    others = [
+        id_ for id_, row in brokers.items() if (row.registration.rack is None) != (own is None)
+    ]
+    if not others:
+        return
+    log.warning(
+        "%s, and brokers %s have %s. Brokers of Apache Kafka create no topic in such a cluster, also"
+        " no internal one. Set broker.rack on all brokers or on none.",
+        "broker.rack is not set" if own is None else f"broker.rack={own}",
+        ", ".join(map(str, sorted(others))),
+        "a rack" if own is None else "no rack",
     )
 
 

@@ -26,6 +26,7 @@ from barnabas.coordinator.coordinators import CoordinatorHandlers, coordinator_h
 from barnabas.server.listener_changes import ListenerChanges
 from barnabas.server.listeners import advertised
 from barnabas.server.network_settings import THREADS, NetworkSettings, network_threads
+from barnabas.server.registration import warn_of_mixed_racks
 from barnabas.stages.configured import CannotStart
 from barnabas.stages.loaded import Loaded
 from barnabas.wire.api_keys import api_keys
@@ -103,6 +104,7 @@ def bind_listeners(before: Loaded) -> Bound:
     opened.membership.begin()
     opened.reader.refresh_brokers()
     opened.reader.refresh_controller()
+    warn_of_mixed_racks(opened.node_id, opened.reader.state.brokers)
     bound = Bound(
         before, sessions, native, apis, reactor, logins, tokens, tls, certificates, decisions
     )
