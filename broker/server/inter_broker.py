@@ -61,16 +61,19 @@ class InterBroker:
         own = f"listener.name.{self._listener.lower()}."
         return any(name.startswith((own, *FAMILIES)) for name in names)
 
-    def connect(self, broker_id: int, client_id: str) -> Connection:
-        """Returns a new connection, logged in. Raises CannotConnect, also for a broker that is not
-        registered, and the other errors of Connection."""
+    def connect(
+        self, broker_id: int, client_id: str, answer_timeout_s: float | None = None
+    ) -> Connection:
+        """Returns a new connection, logged in. `answer_timeout_s`: None: request.timeout.ms.
+        Raises CannotConnect, also for a broker that is not registered, and the other errors of
+        Connection."""
         endpoint = self.endpoint(broker_id)
         return Connection(
             endpoint.host,
             endpoint.port,
             client_id=client_id,
             connect_timeout_s=CONNECT_TIMEOUT_S,
-            answer_timeout_s=self._answer_timeout_s,
+            answer_timeout_s=answer_timeout_s or self._answer_timeout_s,
             security=self.security,
         )
 

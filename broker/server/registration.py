@@ -227,8 +227,8 @@ def warn_of_mixed_racks(node_id: int, brokers: Mapping[int, Broker]) -> None:
     if not others:
         return
     log.warning(
-        "%s, and brokers %s have %s. Brokers of Apache Kafka create no topic in such a cluster, also"
-        " no internal one. Set broker.rack on all brokers or on none.",
+        "%s, and brokers %s have %s. Brokers of Apache Kafka create no topic in such a cluster,"
+        " also no internal one. Set broker.rack on all brokers or on none.",
         "broker.rack is not set" if own is None else f"broker.rack={own}",
         ", ".join(map(str, sorted(others))),
         "a rack" if own is None else "no rack",

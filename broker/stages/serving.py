@@ -350,6 +350,11 @@ def _controller(
     from barnabas.controller.controller import Controller
 
     loaded, opened, start = node.before, node.before.before, node.before.before.before
+    connect = partial(
+        inter_broker.connect,
+        client_id="controller",
+        answer_timeout_s=start.config.integer("controller.socket.timeout.ms") / 1000,
+    )
     controller = Controller(
         opened.tree,
         opened.reader,
@@ -358,9 +363,7 @@ def _controller(
         administration.deletion,
         administration.control.elections(),
         administration.control.reassignments(),
-        ControllerChannelManager(
-            opened.node_id, partial(inter_broker.connect, client_id="controller")
-        ),
+        ControllerChannelManager(opened.node_id, connect),
         opened.node_id,
         lambda: opened.dynamic.boolean("delete.topic.enable"),
         opened.topic_id_on_disk,

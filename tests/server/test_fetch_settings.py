@@ -1,5 +1,6 @@
 """The settings of followers: what they ask a leader for, and how many threads do."""
 
+import socket
 import threading
 import time
 from types import SimpleNamespace
@@ -107,3 +108,52 @@ def test_the_threads_of_a_leader_and_their_change(fetching):
     deadline = time.monotonic() + SOON_S
     while threads() != ["fetcher-1-0"]:
         assert time.monotonic() < deadline
+
+
+@pytest.fixture
+def silent(tmp_path):
+    """Starts a fetcher of a leader that accepts connections and answers nothing."""
+    made = []
+
+    def start(given):
+        listening = socket.create_server(("127.0.0.1", 0))
+        listening.settimeout(SOON_S)
+        follower = Follower(tmp_path, {"t": (TOPIC_ID, 1)})
+        brokers = Brokers(lambda _broker_id: listening.getsockname())
+        fetchers = ReplicaFetchers(2, follower.table, brokers, settings(given))
+        made.append((fetchers, follower, listening))
+        fetchers.follow({("t", 0): Leader(1, 2, TOPIC_ID)})
+        return listening
+
+    yield start
+    for fetchers, follower, listening in made:
+        listening.close()
+        fetchers.stop()
+        follower.close()
+
+
+def test_a_leader_that_does_not_answer_is_given_up(silent):
+    given = {"replica.socket.timeout.ms": 200, "replica.fetch.wait.max.ms": 100}
+    peer, _ = silent(given).accept()
+    peer.settimeout(SOON_S)  # the default is 30 s
+    began = time.monotonic()
+    while peer.recv(1000):
+        pass
+    assert time.monotonic() - began >= 0.25
+    peer.close()
+
+
+def test_the_receive_buffer_of_a_followers_connection(silent, monkeypatch):
+    asked = []
+    setsockopt = socket.socket.setsockopt
+
+    def noted(self, level, name, value, *more):
+        if name == socket.SO_RCVBUF:
+            asked.append(value)
+        return setsockopt(self, level, name, value, *more)
+
+    monkeypatch.setattr(socket.socket, "setsockopt", noted)
+    peer, _ = silent({"replica.socket.receive.buffer.bytes": 54321}).accept()
+    assert peer.recv(1)  # of its first request
+    assert asked[:1] == [54321]
+    peer.close()
