@@ -83,7 +83,7 @@ class Audit:
             try:
                 self.write()
             except Exception as error:  # the topic may be writable at the next period
-                log.warning("counts wait: %s", error)
+                log.warning("cannot append the counts; trying again in the next period: %s", error)
 
     def write(self) -> None:
         """Appends the counts since the last call."""

@@ -173,7 +173,7 @@ class Delay:
                     for entry in due:
                         if entry[1] in self._parked:
                             heapq.heappush(self._due, entry)
-                    log.warning("%d records wait on: %s", len(due), error)
+                    log.warning("cannot append %d due records; trying again: %s", len(due), error)
                     self._lock.wait(WAIT_S)
 
     def _wait_s(self, services: Services) -> float:
