@@ -8,8 +8,8 @@
             print(partition, record.offset, record.value)
 
 One thread at a time uses a Cluster and the objects made from it. Errors: `ClientError` and its
-subclasses for failures between client and broker, `KafkaError` (barnabas.errors) for error codes
-that a broker answers.
+subclasses for failures between client and broker, `KafkaError` (barnabas.errors) for the error
+codes of a broker's answer.
 Read on: connection.py, cluster.py, offsets.py, producer.py, reader.py, admin.py.
 """
 

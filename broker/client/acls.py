@@ -12,7 +12,7 @@ ANY = 1  # a resource type, pattern type, operation or permission
 
 
 class Acl(NamedTuple):
-    """One rule."""
+    """One access rule."""
 
     resource_type: int
     name: str
@@ -24,7 +24,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """None, and ANY, find everything."""
+    """A filter of access rules: None and ANY match everything."""
 
     resource_type: int = ANY
     name: str | None = None
@@ -36,7 +36,8 @@ class AclFilter(NamedTuple):
 
 
 def describe_acls(cluster: Cluster, wanted: AclFilter) -> list[Acl]:
-    """The rules that match a filter, in order. Raises SecurityDisabled without an authorizer."""
+    """Returns the rules that match a filter, in order. Raises SecurityDisabled without an
+    authorizer, KafkaError, ClientError."""
     body = request(DESCRIBE_ACLS).cls(**_filter(wanted))
 
     def step() -> list[Acl]:
@@ -60,7 +61,7 @@ def describe_acls(cluster: Cluster, wanted: AclFilter) -> list[Acl]:
 
 
 def create_acls(cluster: Cluster, rules: Iterable[Acl]) -> None:
-    """Raises the first refusal; the other rules are created nevertheless."""
+    """Creates access rules. Raises the first refusal after it has created the others."""
     message = request(CREATE_ACLS)
     row = message.struct("creations")
     creations = [
@@ -85,7 +86,8 @@ def create_acls(cluster: Cluster, rules: Iterable[Acl]) -> None:
 
 
 def delete_acls(cluster: Cluster, filters: Iterable[AclFilter]) -> list[Acl]:
-    """Returns what was deleted. Raises the first refusal."""
+    """Deletes the rules that match one of the filters, and returns them. Raises the first
+    refusal."""
     message = request(DELETE_ACLS)
     row = message.struct("filters")
     wanted = [row(**_filter(each)) for each in filters]

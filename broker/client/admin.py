@@ -1,7 +1,8 @@
 """Administration: topics, settings, deletion of records, cluster, log directories.
 
-Each function waits for the broker's answer and raises the KafkaError of a refusal, naming the topic
-or resource. A function with several items tries all of them and then raises the first refusal.
+Each function waits for the broker's answer. It raises the KafkaError of a refusal, which names the
+topic or resource, or a ClientError. A function with several items tries all of them and then raises
+the first refusal.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +33,7 @@ SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """Counts of -1 let the broker decide (Kafka 2.4 and later)."""
+    """A topic to be created. With counts of -1 the broker decides (Kafka 2.4 and later)."""
 
     name: str
     partition_count: int = -1
@@ -42,7 +43,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """The owner of settings: a topic, or a broker by id; the empty name stands for all brokers."""
+    """The owner of settings: a topic, or a broker by its id; the empty name means all brokers."""
 
     kind: int
     name: str
@@ -88,16 +89,16 @@ def _change(
     what: Callable[[Struct], str],
     high: int | None = None,
 ) -> list[Struct]:
-    """Sends a request to the controller, again after the controller moved, and returns the answer's
-    rows. Raises the first refusal."""
+    """Sends a request to the controller, again when the controller has moved, and returns the rows
+    of the answer. Raises the first refusal."""
 
     def step() -> list[Struct]:
         controller = cluster.controller()
         found = rows(controller.call(key, body(controller), high=high))
         refusals = _refusals(found, what)
         for error in refusals:
-            # With several items, those that succeeded would be refused in a second attempt. And
-            # the controller knows every topic: one that it does not know will not appear later.
+            # With several items, a second attempt would refuse those that succeeded. And the
+            # controller knows every topic: an unknown topic will not appear later.
             if len(found) > 1 or isinstance(error, UnknownTopicOrPartition):
                 error.retriable = False
         _first_refusal(refusals)
@@ -109,7 +110,9 @@ def _change(
 def create_topics(
     cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool = False
 ) -> list[Struct]:
-    """The answer's rows: numPartitions, replicationFactor and topicId from newer brokers."""
+    """Creates topics, or only checks them. Returns the rows of the answer: numPartitions,
+    replicationFactor and topicId from newer brokers. Raises TopicAlreadyExists and other
+    KafkaErrors."""
     message = request(CREATE_TOPICS)
     config = message.struct("topics.configs")
     asked = [
@@ -123,7 +126,7 @@ def create_topics(
     ]
 
     def body(controller: Connection) -> Struct:
-        if controller.version_of(CREATE_TOPICS) < 4:  # older brokers do not decide by themselves
+        if controller.version_of(CREATE_TOPICS) < 4:  # older brokers have no defaults
             for row in asked:
                 row.numPartitions = max(row.numPartitions, 1)
                 row.replicationFactor = max(row.replicationFactor, 1)
@@ -153,7 +156,8 @@ def delete_topics(cluster: Cluster, names: Iterable[str]) -> None:
 
 
 def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> None:
-    """`counts`: topic -> the number of partitions it shall have."""
+    """Adds partitions to topics. `counts`: topic -> its total number of partitions after the
+    change."""
     message = request(CREATE_PARTITIONS)
     row = message.struct("topics")
     body = message.cls(
@@ -174,7 +178,7 @@ def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> None:
 def describe_configs(
     cluster: Cluster, resource: Resource, *, synonyms: bool = False, documentation: bool = False
 ) -> list[Struct]:
-    """The settings of a topic or broker, by name: rows of DescribeConfigs."""
+    """Returns the settings of a topic or broker, by name: rows of DescribeConfigs."""
     message = request(DESCRIBE_CONFIGS)
 
     def body(version: int) -> Struct:
@@ -221,14 +225,16 @@ def alter_configs(
 
 
 def _owner(cluster: Cluster, resource: Resource) -> Connection:
-    """Each broker answers for its own settings; any broker answers for topics."""
+    """Returns the connection for a resource: each broker answers for its own settings, any broker
+    for topics."""
     if resource.kind == BROKER and resource.name.isdecimal():
         return cluster.connection_to(int(resource.name))
     return cluster.any_connection()
 
 
 def delete_records(cluster: Cluster, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-    """Deletes the records below an offset (-1: all records). Returns the new start offsets."""
+    """Deletes the records below an offset (-1: all records). `offsets`: partition -> offset.
+    Returns the new log start offset of each partition."""
     message = request(DELETE_RECORDS)
     row = message.struct("topics.partitions")
     left = dict(offsets)
@@ -252,7 +258,8 @@ def delete_records(cluster: Cluster, topic: str, offsets: Mapping[int, int]) -> 
 
 
 def describe_cluster(cluster: Cluster) -> Struct:
-    """DescribeCluster's answer (Kafka 2.8 and later): clusterId, controllerId, brokers."""
+    """Returns the answer of DescribeCluster (Kafka 2.8 and later): clusterId, controllerId,
+    brokers."""
 
     def step() -> Struct:
         answer = cluster.any_connection().call(DESCRIBE_CLUSTER, request(DESCRIBE_CLUSTER).cls())
@@ -265,7 +272,8 @@ def describe_cluster(cluster: Cluster) -> Struct:
 def describe_log_dirs(
     cluster: Cluster, node_id: int, topics: Mapping[str, Iterable[int]] | None = None
 ) -> list[Struct]:
-    """The log directories of a broker with the sizes in bytes of these partitions (None: all)."""
+    """Returns the log directories of a broker, with the sizes in bytes of these partitions (None:
+    all)."""
     message = request(DESCRIBE_LOG_DIRS)
     row = message.struct("topics")
     asked = None

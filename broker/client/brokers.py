@@ -1,7 +1,7 @@
-"""The leaders of the partitions that one thread sends to, cached.
+"""A cache of the leaders of the partitions that one thread sends to.
 
-Metadata of a topic is fetched again every `refresh_ms`, and after an answer or a broken connection
-showed that it is old. A subclass may learn of changes by other means (ZookeeperBrokers of the old
+Metadata of a topic is fetched again every `refresh_ms`, and when an answer or a broken connection
+shows that it is out of date. A subclass may get changes in another way (ZookeeperBrokers of the old
 producer watches ZooKeeper). Nothing here waits for a broker to come back: the sender decides when
 to try again.
 """
@@ -19,8 +19,8 @@ TOPICS_MAX = 10_000  # in the cache
 
 
 class Brokers:
-    """`refresh_ms`: -1 fetches metadata after errors only. `owns_cluster`: `close` closes the
-    cluster too. Raises what `Cluster` raises."""
+    """The cache of one sender. `refresh_ms`: -1 fetches metadata only after errors. `owns_cluster`:
+    `close` closes the cluster too. Methods raise what `Cluster` raises."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class Brokers:
         self._known: dict[str, tuple[Topic, float]] = {}
 
     def topic(self, name: str) -> Topic:
-        """The topic with its partitions; a broker with auto.create.topics.enable creates it now.
-        Raises KafkaError, ClientError."""
+        """Returns the topic with its partitions; a broker with auto.create.topics.enable creates a
+        missing topic now. Raises KafkaError, ClientError."""
         found = self._known.get(name)
         if found is not None and self._now_s() < found[1]:
             return found[0]
@@ -62,7 +62,8 @@ class Brokers:
         self.cluster.forget(name)
 
     def poll(self) -> None:
-        """Applies changes that were seen meanwhile; called often, by the thread that sends."""
+        """Applies the changes that were seen since the last call. The sending thread calls it
+        often."""
 
     def close(self) -> None:
         if self._owns_cluster:

@@ -1,8 +1,8 @@
 """The brokers of a cluster, the leaders of partitions, and retries.
 
-Metadata is refreshed when a broker answers that it changed or a connection breaks. `retrying`
-repeats a step after retriable errors, with a growing pause and one total time. The first contact is
-not repeated, so an absent broker is an error at once; a `patient` cluster repeats it.
+The client fetches metadata again when a broker answers that it has changed, or a connection breaks.
+`retrying` repeats a step after retriable errors, with a growing pause and one total time. The first
+contact is not repeated, so an absent broker is an error at once; a `patient` cluster repeats it.
 """
 
 import random
@@ -36,10 +36,11 @@ METADATA = 3
 PORT = 9092
 TIMEOUT_S = 30.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 1.0
-# All brokers know a new topic a moment after its creation; a topic that does not exist never comes.
+# All brokers know a new topic shortly after its creation; a topic that does not exist never
+# appears.
 UNKNOWN_TOPIC_S = 2.0
 CREATED_TOPIC_S = 6.0  # a topic that the broker creates on this request
-CONNECTIONS_MAX = 1000  # a cluster that names more brokers is not believed
+CONNECTIONS_MAX = 1000  # the client ignores a cluster that names more brokers
 
 T = TypeVar("T")
 
@@ -71,7 +72,7 @@ class Topic:
     partitions: dict[int, Partition]
 
     def partition(self, index: int) -> Partition:
-        """Raises UnknownTopicOrPartition."""
+        """Returns a partition. Raises UnknownTopicOrPartition."""
         if index in self.partitions:
             return self.partitions[index]
         last = max(self.partitions, default=-1)
@@ -80,7 +81,7 @@ class Topic:
 
 
 def parse_addresses(text: str) -> list[tuple[str, int]]:
-    """Parses HOST:PORT pairs, separated by commas; the port may be left out. Raises BadAddress."""
+    """Parses HOST:PORT pairs, separated by commas; the port is optional. Raises BadAddress."""
     found = []
     for part in (piece.strip() for piece in text.split(",")):
         bare = part.removeprefix("PLAINTEXT://")
@@ -95,7 +96,7 @@ def parse_addresses(text: str) -> list[tuple[str, int]]:
 
 
 class Cluster:
-    """A set of brokers, reached through any of `bootstrap_servers`."""
+    """The client's connections to the brokers of a cluster, and their metadata."""
 
     def __init__(
         self,
@@ -108,8 +109,9 @@ class Cluster:
         patient: bool = False,
         security: "Security | None" = None,
     ) -> None:
-        """`patient`: the first contact is retried too. `security`: TLS and SASL; None is plain
-        text. Times are in seconds."""
+        """`bootstrap_servers`: HOST:PORT of any brokers, separated by commas. `patient`: the first
+        contact is retried too. `security`: TLS and SASL; None means plain text. Times are in
+        seconds."""
         self.security = security
         self.bootstrap = parse_addresses(bootstrap_servers)
         self.client_id = client_id
@@ -145,7 +147,7 @@ class Cluster:
     # ---------------------------------------------------------------------------- connections
 
     def any_connection(self) -> Connection:
-        """An open connection to some broker. Raises CannotConnect, AuthenticationFailed."""
+        """Returns an open connection to some broker. Raises CannotConnect, AuthenticationFailed."""
         for connection in (self._first, *self._by_node.values()):
             if connection is not None and connection.is_open:
                 return connection
@@ -165,7 +167,8 @@ class Cluster:
         raise kind("; ".join(map(str, failures)))
 
     def connection_to(self, node_id: int) -> Connection:
-        """Raises CannotConnect, LeaderNotAvailable (no such broker now)."""
+        """Returns a connection to a broker. Raises CannotConnect, LeaderNotAvailable (there is no
+        such broker now)."""
         found = self._by_node.get(node_id)
         if found is not None and found.is_open:
             return found
@@ -180,7 +183,8 @@ class Cluster:
         return self._by_node[node_id]
 
     def controller(self) -> Connection:
-        """The broker that takes changes of topics; Kafka with KRaft names any broker."""
+        """Returns a connection to the broker that takes changes of topics; Kafka with KRaft names
+        any broker."""
         self.refresh([])
         if self.controller_id < 0:
             return self.any_connection()
@@ -199,10 +203,10 @@ class Cluster:
     # ------------------------------------------------------------------------------- metadata
 
     def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> list[Struct]:
-        """Fetches metadata of the brokers and of topics (None: of all). Returns the topics' rows of
-        the answer, with their error codes.
+        """Fetches metadata of the brokers and of topics (None: of all topics). Returns the answer's
+        rows of topics, with their error codes.
 
-        `create` lets a broker with auto.create.topics.enable create unknown topics."""
+        `create`: a broker with auto.create.topics.enable creates unknown topics."""
         message = request(METADATA)
         row = message.struct("topics")
         names = None if topics is None else list(topics)
@@ -227,13 +231,13 @@ class Cluster:
         return list(answer.topics)
 
     def topics(self) -> dict[str, Topic]:
-        """All topics there are."""
+        """Returns all topics, by name."""
         rows = self.retrying(lambda: self.refresh(None))
         return {row.name: _topic_of(row) for row in rows if not row.errorCode}
 
     def topic(self, name: str, *, create: bool = False) -> Topic:
-        """A topic with its partitions, from the cache or a broker. Raises UnknownTopicOrPartition,
-        and other errors that a broker answers."""
+        """Returns a topic with its partitions, from the cache or a broker. Raises
+        UnknownTopicOrPartition, and other KafkaErrors of the broker's answer."""
         if name in self._topics:
             return self._topics[name]
         wait_s = min(self.timeout_s, CREATED_TOPIC_S if create else UNKNOWN_TOPIC_S)
@@ -250,11 +254,12 @@ class Cluster:
         return self.retrying(ask, timeout_s=wait_s)
 
     def known(self, name: str) -> Topic | None:
-        """The topic as the last refresh found it; sends no request."""
+        """Returns the topic as the last refresh found it; sends no request."""
         return self._topics.get(name)
 
     def leader(self, topic: str, partition: int) -> Connection:
-        """Raises UnknownTopicOrPartition, LeaderNotAvailable, CannotConnect."""
+        """Returns a connection to the leader of a partition. Raises UnknownTopicOrPartition,
+        LeaderNotAvailable, CannotConnect."""
         row = self.topic(topic).partition(partition)
         if row.leader < 0:
             self.forget(topic)
@@ -270,8 +275,9 @@ class Cluster:
     def retrying(
         self, step: Callable[[], T], *, topic: str | None = None, timeout_s: float | None = None
     ) -> T:
-        """Returns the step's result. Repeats the step after retriable errors, within the timeout,
-        and raises the last error. With a topic, each attempt looks up its leaders again."""
+        """Returns the result of `step`. Repeats the step after retriable errors, within the
+        timeout, and raises the last error. With `topic`, each attempt looks up its leaders
+        again."""
         deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         pause_s = PAUSE_FIRST_S
         while True:

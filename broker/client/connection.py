@@ -1,14 +1,16 @@
 """One connection to one broker: sends a request and waits for its answer.
 
-The first request is ApiVersions. A broker that does not know its version answers error 35 in the
-form of version 0; the client then sends version 0. Each later request goes out in the newest
-version that both sides know.
+The first request is ApiVersions. A broker that does not support its version answers error 35 in
+version 0; the client then sends version 0. Each later request uses the newest version that both
+sides know.
 
-A broker may say that a login ends (KIP-368). The client logs in again on its connection before its
-next request, from 85 to 95 % of that time on, as Kafka's SaslClientAuthenticator.
+A broker may limit the lifetime of a login (KIP-368). The client logs in again on its connection
+before its next request, when 85 to 95 % of that time have passed, as Kafka's
+SaslClientAuthenticator does.
 
-Limits: an answer is read in pieces as it arrives, up to answer_bytes_max; connecting and waiting
-for each answer have timeouts of their own. After any failure the connection is closed for good.
+Limits: an answer is read in pieces as it arrives, up to answer_bytes_max bytes; connecting and
+waiting for each answer have their own timeouts. After any failure the connection is closed for
+good.
 """
 
 import math
@@ -43,19 +45,20 @@ if TYPE_CHECKING:  # ssl is imported only for connections with TLS
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 CONNECT_TIMEOUT_S = 10.0
-ANSWER_TIMEOUT_S = 40.0  # longer than the 30 s of requests that carry a timeout of their own
+ANSWER_TIMEOUT_S = 40.0  # longer than the 30 s of requests that have their own timeout
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 LOGIN_USED = (0.85, 0.95)  # of a login's lifetime, before the next login; not all at once
 PIECE_BYTES = 1024 * 1024  # memory grows by at most this ahead of the bytes received
 API_VERSIONS_FIRST = 3
 CORRELATION_ID_MAX = 2**31 - 1
 
-# Newer versions name topics by id alone; these name them by name, and every broker knows them.
+# Newer versions name topics only by id; these use names, and every broker supports them.
 NEWEST_BY_NAME = {0: 12, 1: 12}
 
 
 class Connection:
-    """Raises CannotConnect when made; `call` raises ConnectionLost, ProtocolViolation."""
+    """An open connection, with its login. The constructor raises CannotConnect and what `log_in`
+    raises; `call` raises ConnectionLost, ProtocolViolation."""
 
     def __init__(
         self,
@@ -75,7 +78,8 @@ class Connection:
         self.answer_timeout_s = answer_timeout_s
         self.answer_bytes_max = answer_bytes_max
         self._correlation_id = 0
-        # getaddrinfo takes bytes as they are; a str makes Python import IDNA's tables, for 4 ms.
+        # getaddrinfo takes bytes unchanged; for a str, Python imports IDNA's tables, which takes 4
+        # ms.
         name = host.encode() if host.isascii() else host
         try:
             self._socket = socket.create_connection((name, port), timeout=connect_timeout_s)  # type: ignore[arg-type]
@@ -98,8 +102,9 @@ class Connection:
         self.log_in()
 
     def log_in(self) -> None:
-        """Logs in, at first or anew, where the connection has a login. Raises CannotConnect,
-        ConnectionLost, AuthenticationFailed, SaslAuthenticationFailed, UnsupportedSaslMechanism."""
+        """Logs in, for the first time or again, if the connection has a login. Raises
+        CannotConnect, ConnectionLost, AuthenticationFailed, SaslAuthenticationFailed,
+        UnsupportedSaslMechanism."""
         login = self._login
         if login is None:
             return
@@ -129,7 +134,7 @@ class Connection:
 
     @property
     def is_login_due(self) -> bool:
-        """Whether the next request needs a login before it."""
+        """Returns whether the client must log in before the next request."""
         return time.monotonic() >= self._login_due_s
 
     @property
@@ -143,14 +148,14 @@ class Connection:
 
     def interrupt(self) -> None:
         """Shuts the socket down, from another thread. The thread that uses the connection then sees
-        it lost and closes it. Closing here could let that thread use a descriptor that already
-        belongs to another socket."""
+        that it is lost and closes it. This method does not close it, because that thread might then
+        use a descriptor that already belongs to another socket."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     @property
     def would_block(self) -> tuple[type[OSError], ...]:
-        """The exceptions by which a non-blocking socket says that it has or takes nothing now."""
+        """Returns the exceptions of a non-blocking socket that has no data, or takes none, now."""
         if not self._is_tls:
             return (BlockingIOError,)
         import ssl
@@ -159,22 +164,22 @@ class Connection:
 
     @property
     def has_decrypted_bytes(self) -> bool:
-        """Whether TLS holds decrypted bytes, which a selector does not see."""
+        """Returns whether TLS holds decrypted bytes, which a selector does not see."""
         return self._is_tls and self._socket.pending() > 0  # type: ignore[attr-defined]
 
     def hand_over(self) -> socket.socket:
-        """Gives the socket, now non-blocking, to a pipeline, which alone uses it from now on."""
+        """Gives the socket, now non-blocking, to a pipeline; from now on only the pipeline uses
+        it."""
         self.is_open = False
         self._socket.setblocking(False)
         return self._socket
 
     def take_back(self) -> None:
-        """After hand_over, while no answer is awaited: the connection sends and waits again."""
+        """Undoes hand_over while no answer is awaited: the connection sends and waits again."""
         self.is_open = True
 
     def version_of(self, key: int, low: int = 0, high: int | None = None) -> int:
-        """The newest version of a request that both sides know, within low to high.
-
+        """Returns the newest version of a request that both sides support, from `low` to `high`.
         Raises NotSpokenByBroker."""
         row = api_key(key)
         known = self.versions.get(key)
@@ -197,15 +202,17 @@ class Connection:
         low: int = 0,
         high: int | None = None,
     ) -> Struct:
-        """The answer to one request. A callable body is given the version."""
+        """Sends one request and returns its answer. A callable `body` gets the version and returns
+        the request."""
         version = self.version_of(key, low, high)
         message = body if isinstance(body, Struct) else body(version)
         return self._decode(key, version, self._exchange(key, version, message))
 
     def exchange(self, key: int, version: int, body: bytes, into: bytearray) -> memoryview:
-        """Sends a request whose body is encoded already, and receives the answer into `into`, which
-        grows with the bytes received. Returns the answer's body there: the caller releases the view
-        before the next call. Raises ConnectionLost, ProtocolViolation, and what a login raises."""
+        """Sends a request whose body is already encoded, and receives the answer into `into`, which
+        grows with the bytes received. Returns a view of the answer's body there: the caller
+        releases the view before the next call. Raises ConnectionLost, ProtocolViolation, and what a
+        login raises."""
         if self.is_login_due:
             self.log_in()
         self._correlation_id = self._correlation_id % CORRELATION_ID_MAX + 1
@@ -326,8 +333,9 @@ class Connection:
 
     def _lost(self, error: OSError) -> ConnectionLost | NoTls:
         self.close()
-        # With TLS 1.3 a client learns after the handshake that its certificate is not known.
-        alert = getattr(error, "reason", None) or ""  # an SSLError's
+        # With TLS 1.3 a client learns only after the handshake that the broker does not know its
+        # certificate.
+        alert = getattr(error, "reason", None) or ""  # of an SSLError
         if "CERTIFICATE" in alert or "UNKNOWN_CA" in alert:
             return NoTls(f"no TLS with {self.address}: own certificate: {_reason(error)}")
         if isinstance(error, TimeoutError):

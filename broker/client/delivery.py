@@ -1,27 +1,28 @@
-"""The producer pipeline: batches gathered, sent to the leaders of their partitions, sent again.
+"""The producer pipeline: gathers batches, sends them to the leaders of their partitions, and
+retries.
 
 Every producer here sends through it: the client's (producer.py), the old producer and the mirror
 (barnabas.clients). One thread at a time uses a Delivery. `add` gives it records of one partition;
-records that wait for their turn join one batch, so batches grow with the load. `step` sends what
-may go and takes the answers that are there; each batch ends with one call of `done`.
+records that wait join one batch, so batches grow with the load. `step` sends the batches that may
+be sent and handles the answers that have arrived; each batch ends with one call of `done`.
 
     gathered -> waiting -> in flight -> done
                    ^           |
                    +- failed <-+      again after retry.backoff.ms, in the order they had
 
-A partition has up to IN_FLIGHT requests on their way to one broker, and one where batches have no
-sequence numbers (acks other than -1) or belong to a transaction, so that order holds. An idempotent
-delivery (acks=-1) gives each partition a producer id: a batch that is sent again after a broken
-connection is stored once, and a broker takes no batch before the ones in front of it. When one of
-them fails, those behind it come back too and wait with it. After a batch that is given up the
-partition goes on with another producer id, when nothing of it is in flight: whether the broker has
-used the batch's sequence numbers is not known.
+A partition has up to IN_FLIGHT requests in flight to one broker. It has only one when batches have
+no sequence numbers (acks other than -1) or belong to a transaction, so that the order stays. An
+idempotent delivery (acks=-1) gives each partition a producer id: a batch that is sent again after a
+broken connection is stored once, and a broker takes no batch before its predecessors. When one of
+them fails, its successors fail too and wait with it. After a batch that is given up, the partition
+continues with another producer id as soon as none of its batches is in flight, because the client
+does not know whether the broker has used the batch's sequence numbers.
 
-With a TransactionalId (transactional_id.py) batches carry its producer id and belong to its open
-transaction. A batch that fails is final then: its owner aborts the transaction.
+With a TransactionalId (transactional_id.py) batches have its producer id and belong to its open
+transaction. A failure of such a batch is final: the owner aborts the transaction.
 
-Limits: `batch_bytes` a batch, REQUEST_BYTES a request, `pending_bytes` for the owner to look at.
-A batch is sent again at most `retries_max` times, or for `delivery_timeout_ms` where that is given.
+Limits: `batch_bytes` a batch, REQUEST_BYTES a request; the owner limits `pending_bytes`. A batch is
+sent again at most `retries_max` times, or for `delivery_timeout_ms` if that is given.
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ log = logging.getLogger("barnabas.clients")
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 RECORD_V2, ZSTD_FROM = 3, 7  # versions of Produce
-IN_FLIGHT = 5  # what brokers remember of a producer's last batches
+IN_FLIGHT = 5  # brokers remember so many batches of a producer
 BATCH_BYTES = 512 * 1024  # before compression; below the 1 MiB that brokers take
 REQUEST_BYTES = 4 * 1024 * 1024
 RECORD_OVERHEAD_BYTES = 24  # lengths, deltas and counts around a record, at most
 SEQUENCE_MASK = 2**31 - 1
-GRACE_S = 5.0  # beyond the broker's own time for an answer
+GRACE_S = 5.0  # added to the broker's own time for an answer
 FOREVER = -1
 NUMBERS_LOST = (
     OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerIdMapping, InvalidProducerEpoch,
@@ -82,7 +83,7 @@ TOO_LARGE = (MessageTooLarge, RecordListTooLarge)
 
 
 class Cancelled(Exception):
-    """`step` after `cancel`."""
+    """`cancel` was called: raised by `step`."""
 
 
 class Batch:
@@ -109,7 +110,7 @@ class Batch:
 
 
 class Place:
-    """One partition that is written to."""
+    """One partition that the delivery writes to."""
 
     __slots__ = (
         "failed", "gathering", "in_flight", "index", "is_known", "key", "line", "next_sequence",
@@ -118,18 +119,18 @@ class Place:
 
     def __init__(self, topic: str, index: int) -> None:
         self.topic, self.index = topic, index
-        self.gathering: Batch | None = None  # the last of `waiting`, when it takes more
+        self.gathering: Batch | None = None  # the last of `waiting`, if it has space
         self.waiting: deque[Batch] = deque()
         self.in_flight: deque[Batch] = deque()
-        self.failed: list[Batch] = []  # of those in flight: wait for the others, then go again
-        self.line: _Line | None = None  # on which those in flight are
+        self.failed: list[Batch] = []  # wait for those in flight, then are sent again
+        self.line: _Line | None = None  # the connection of those in flight
         self.producer_id = self.producer_epoch = -1
         # Whether the broker has a batch with this producer id, so that it refuses the second batch
         # when the first one fails. Until then one batch is in flight: order would be lost.
         self.is_known = False
         self.next_sequence = 0
         self.retry_at = 0.0
-        self.stuck_since: float | None = None  # since when no leader can be reached
+        self.stuck_since: float | None = None  # time since when no leader can be reached
 
     @property
     def what(self) -> str:
@@ -148,8 +149,8 @@ class _Line:
 
 
 class Delivery:
-    """Calls `done(batch, error)` once for each batch, from `step`; error is None when the batch is
-    acknowledged (with acks 0: sent)."""
+    """Sends batches to the leaders of their partitions. `step` calls `done(batch, error)` once for
+    each batch; error is None when the batch is acknowledged (with acks 0: sent)."""
 
     def __init__(
         self,
@@ -182,7 +183,7 @@ class Delivery:
         self._is_numbered = acks == -1 and (idempotent or transaction is not None)
         self._in_flight_max = IN_FLIGHT if self._is_numbered and transaction is None else 1
         self._places: dict[tuple[str, int], Place] = {}
-        self._active: dict[Place, None] = {}  # with something waiting, in turns
+        self._active: dict[Place, None] = {}  # with waiting batches, in the order of their turns
         self._lines: dict[int, _Line] = {}
         self._selector = selectors.DefaultSelector()
         self._message = request(PRODUCE)
@@ -201,8 +202,8 @@ class Delivery:
         size_bytes: int,
         note: Any,
     ) -> None:
-        """Adds records for partition `index`. `size_bytes`: of all keys, values and headers. Plain
-        bytes are a value without key. `note` comes back in `Batch.notes`."""
+        """Adds records for partition `index`. `size_bytes`: the size of all keys, values and
+        headers. A record of plain bytes is a value without a key. `Batch.notes` returns `note`."""
         place = self._places.get((topic, index))
         if place is None:
             place = self._places[(topic, index)] = Place(topic, index)
@@ -226,32 +227,32 @@ class Delivery:
         self.pending_bytes += size_bytes
 
     def wake(self) -> None:
-        """Ends the wait of a `step`. Any thread may call it, also after `close`."""
+        """Ends the wait of `step`. Any thread may call it, also after `close`."""
         with self._bell_lock:
             if self._bell >= 0:
                 os.eventfd_write(self._bell, 1)
 
     def cancel(self) -> None:
-        """Makes the current and each later `step` raise Cancelled. Any thread may call it."""
+        """Makes the current and every later `step` raise Cancelled. Any thread may call it."""
         self._cancelled = True
         self.wake()
 
     @property
     def is_idle(self) -> bool:
-        """Whether every batch has ended and every byte is sent."""
+        """Returns whether every batch has ended and every byte is sent."""
         wants_out = any(line.pipeline.wants_out for line in self._lines.values())
         return not self.pending_batches and not wants_out
 
     def step(self, wait_s: float) -> None:
-        """Sends the batches that may go, then waits up to wait_s for answers and handles them.
-        Raises Cancelled."""
+        """Sends the batches that may be sent, then waits up to `wait_s` seconds for answers and
+        handles them. Raises Cancelled."""
         if self._cancelled:
             raise Cancelled("the delivery was cancelled")
         self.brokers.poll()
         before = self.pending_batches
         wait_s = min(wait_s, self._send_all())
         if self.pending_batches < before:
-            wait_s = 0  # the owner may wait for just those
+            wait_s = 0  # the owner may wait for these
         self._watch_lines()
         for entry, _ in self._selector.select(max(wait_s, 0)):
             if entry.data is None:
@@ -261,9 +262,9 @@ class Delivery:
         self._drop_silent()
 
     def settle(self) -> None:
-        """With acks 0, when everything is sent: waits until the brokers have read all of it, but no
-        longer than a request may take. Closing a connection earlier may lose bytes that the broker
-        has not read; the answer to one more request proves that none are left."""
+        """With acks 0, when everything is sent: waits until the brokers have read all of it, but
+        not longer than a request may take. Closing a connection earlier may lose bytes that the
+        broker has not read; the answer to one more request proves that it has read them."""
         if self._acks != 0:
             return
         body = request(API_VERSIONS).cls(
@@ -280,7 +281,7 @@ class Delivery:
             self.step(GRACE_S)
 
     def fail_all(self, error: Exception) -> None:
-        """Ends every batch with `error`, and closes the connections."""
+        """Ends every batch with `error` and closes the connections."""
         for line in list(self._lines.values()):
             self._close_line(line)
         for place in list(self._places.values()):
@@ -317,7 +318,8 @@ class Delivery:
     # -- sending ----------------------------------------------------------------------------------
 
     def _send_all(self) -> float:
-        """Sends the batches that may go. Returns the seconds until another one may go."""
+        """Sends the batches that may be sent. Returns the seconds until the next batch may be
+        sent."""
         now_s = self._now_s()
         wait_s = 3600.0
         ready: dict[int, list[Place]] = {}
@@ -340,13 +342,14 @@ class Delivery:
         return wait_s
 
     def _waits(self, place: Place) -> bool:
-        """Whether the next batch of a place waits for those in flight."""
+        """Returns whether the next batch of a partition must wait for those in flight."""
         if place.failed or len(place.in_flight) >= self._in_flight_max:
             return True
         return bool(place.in_flight) and self._is_numbered and not place.is_known
 
     def _leader_of(self, place: Place, now_s: float) -> int | None:
-        """The broker id of the leader, or None. Batches that wait too long for a leader fail."""
+        """Returns the broker id of the leader, or None. Batches that wait too long for a leader
+        fail."""
         try:
             topic: Topic = self.brokers.topic(place.topic)
             row = topic.partition(place.index)
@@ -359,7 +362,7 @@ class Delivery:
         return row.leader
 
     def _stuck(self, place: Place, error: Exception, now_s: float) -> None:
-        """No leader can be reached: tries again after a pause, until the time is up."""
+        """Handles a leader that cannot be reached: tries again after a pause, until the timeout."""
         place.retry_at = now_s + self._backoff_s
         self.retried += 1
         if place.stuck_since is None:
@@ -370,7 +373,7 @@ class Delivery:
         if is_passing(error) and (has_time or endless):
             return
         if place.in_flight or place.failed:
-            return  # these decide
+            return  # their answers decide
         place.stuck_since = None
         batches = list(place.waiting)
         place.waiting.clear()
@@ -398,7 +401,7 @@ class Delivery:
                     break
                 try:
                     batch = self._prepared(place)
-                except (ClientError, KafkaError) as error:  # no producer id now
+                except (ClientError, KafkaError) as error:  # there is no producer id now
                     self._stuck(place, error, now_s)
                     continue
                 size_bytes += batch.size_bytes
@@ -418,7 +421,7 @@ class Delivery:
         return 3600.0
 
     def _prepared(self, place: Place) -> Batch:
-        """Takes the next waiting batch of a place, numbered and encoded."""
+        """Takes the next waiting batch of a partition, and numbers and encodes it."""
         self._identify(place)
         batch = place.waiting.popleft()
         if batch is place.gathering:
@@ -439,7 +442,7 @@ class Delivery:
         return batch
 
     def _identify(self, place: Place) -> None:
-        """Gives a place its producer id where it needs one: the transaction's, or its own."""
+        """Gives a partition its producer id if it needs one: the transaction's, or its own."""
         if self._transaction is not None:
             held = self._transaction
             place.producer_id, place.producer_epoch = held.producer_id, held.producer_epoch
@@ -449,11 +452,11 @@ class Delivery:
             place.next_sequence = 0
             for batch in place.waiting:
                 batch.sequence, batch.data = -1, None
-            if place.producer_id < 0:  # an old broker, which has none to give
+            if place.producer_id < 0:  # an old broker, which gives none
                 self._is_numbered, self._in_flight_max = False, 1
 
     def _number(self, place: Place, sequence: int) -> None:
-        """`sequence`: of the next record."""
+        """Sets the sequence number of the partition's next record."""
         place.next_sequence = sequence & SEQUENCE_MASK
         if self._transaction is not None:
             self._transaction.sequences_of(place.topic)[place.index] = place.next_sequence
@@ -492,7 +495,7 @@ class Delivery:
                 self._settle(batch, error)
             return False
         except ClientError as error:
-            for batch in group:  # the line does not hold them yet
+            for batch in group:  # the line does not have them yet
                 self._settle(batch, error)
             self._lost(line, error)
             return False
@@ -505,7 +508,7 @@ class Delivery:
 
     def _include(self, line: _Line, group: list[Batch], body: Struct) -> int | None:
         """Adds the group's partitions to the transaction. Returns the newest version of Produce
-        that may be sent then; None: any. Raises KafkaError, ClientError."""
+        that may then be sent; None: any. Raises KafkaError, ClientError."""
         held = self._transaction
         if held is None:
             return None
@@ -517,7 +520,8 @@ class Delivery:
     # -- lines ------------------------------------------------------------------------------------
 
     def _line(self, node_id: int) -> _Line:
-        """Raises ClientError, KafkaError."""
+        """Returns the connection to a broker, and opens it if necessary. Raises ClientError,
+        KafkaError."""
         found = self._lines.get(node_id)
         if found is not None:
             return found
@@ -558,7 +562,8 @@ class Delivery:
             self._lost(line, error)
 
     def _lost(self, line: _Line, error: Exception) -> None:
-        """A connection is lost. The broker may or may not have stored the batches in flight."""
+        """Handles a lost connection: the broker may or may not have stored the batches in
+        flight."""
         if self._lines.get(line.node_id) is not line:
             return
         self._close_line(line)
@@ -595,7 +600,7 @@ class Delivery:
             self._settle(batch, ConnectionLost(f"an answer without {batch.place.what}"))
 
     def _settle(self, batch: Batch, error: Exception | None) -> None:
-        """One batch is no longer in flight."""
+        """Handles the result of a batch that is no longer in flight."""
         place = batch.place
         place.in_flight.remove(batch)
         if error is None:
@@ -624,15 +629,16 @@ class Delivery:
             self._again(place)
 
     def _give_up_numbers(self, place: Place, sequence: int) -> None:
-        """After a batch that failed for good. A transaction has one batch of a place in flight, so
-        its numbers are free again; without one the place goes on with another producer id."""
+        """Handles the sequence numbers of a batch that failed for good. A transaction has one batch
+        of a partition in flight, so its numbers are free again; without a transaction the partition
+        continues with another producer id."""
         if self._transaction is None:
             place.producer_id, place.is_known = -1, False
         elif sequence >= 0:
             self._number(place, sequence)
 
     def _lost_its_number(self, error: Exception) -> bool:
-        """Whether a new producer id helps. A transaction has only one."""
+        """Returns whether a new producer id helps. A transaction has only one."""
         return isinstance(error, NUMBERS_LOST) and self._transaction is None
 
     def _has_tries(self, batch: Batch, more: int = 0) -> bool:
@@ -662,7 +668,8 @@ class Delivery:
             yield half
 
     def _again(self, place: Place) -> None:
-        """No batch is in flight any more: the failed ones go again, first and in their order."""
+        """Queues the failed batches again, before the others and in their order; no batch is in
+        flight any more."""
         place.waiting.extendleft(reversed(place.failed))
         place.failed.clear()
         place.retry_at = self._now_s() + self._backoff_s
@@ -675,21 +682,21 @@ class Delivery:
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether another attempt may succeed."""
+    """Returns whether another attempt may succeed."""
     if isinstance(error, KafkaError):
         return error.retriable
     return not isinstance(error, NotSpokenByBroker | NoTls | AuthenticationFailed)
 
 
 def _first_ms(record: Record | bytes) -> int:
-    """The base timestamp of a batch that begins with this record."""
+    """Returns the base timestamp of a batch that begins with this record."""
     if isinstance(record, Record) and record.timestamp >= 0:
         return record.timestamp
     return time.time_ns() // 1_000_000
 
 
 def size_of(record: Record | bytes) -> int:
-    """Bytes of a record's key, value and headers."""
+    """Returns the size in bytes of a record's key, value and headers."""
     if type(record) is bytes:
         return len(record)
     assert isinstance(record, Record)
@@ -720,8 +727,8 @@ def _error_of(batch: Batch, row: Struct) -> Exception | None:
 
 
 def producer_identity(cluster: Cluster) -> tuple[int, int]:
-    """A new producer id and its epoch; -1 and -1 from a broker that has none to give (before Kafka
-    0.11). Raises KafkaError, ClientError; nothing is tried again."""
+    """Returns a new producer id and its epoch; -1 and -1 from a broker before Kafka 0.11, which
+    gives none. Raises KafkaError, ClientError; it does not retry."""
     connection = cluster.any_connection()
     if INIT_PRODUCER_ID not in connection.versions:
         return -1, -1

@@ -1,8 +1,9 @@
-"""Where the replicas of a broker go when it is drained. A pure function; the caller moves them.
+"""Chooses the new brokers of a drained broker's replicas. A pure function; the caller moves them.
 
-Each replica goes to a live broker that has none of its partition: one of a rack that the partition
-does not use yet before others, then the one with the fewest replicas. It takes the place that the
-drained replica had, so that a preferred leader is replaced by the next preferred leader.
+Each replica goes to a live broker without a replica of the same partition: first to a broker in a
+rack that the partition does not use yet, among those to the one with the fewest replicas. The new
+replica takes the drained one's place in the list, so that the next preferred leader replaces a
+preferred leader.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,14 +12,15 @@ Place = tuple[str, int]
 
 
 class NoOtherBroker(Exception):
-    """A partition has a replica on every live broker."""
+    """A partition already has a replica on every live broker."""
 
 
 def evacuated(
     partitions: Mapping[Place, Sequence[int]], leaving: int, racks: Mapping[int, str | None]
 ) -> dict[Place, tuple[int, ...]]:
-    """Returns the new replicas of the partitions that `leaving` has. `partitions`: the replicas of
-    all; `racks`: the live brokers. Raises NoOtherBroker."""
+    """Returns the new replicas of the partitions that have a replica on `leaving`. `partitions`:
+    the replicas of all partitions; `racks`: broker id -> rack of the live brokers. Raises
+    NoOtherBroker."""
     load = dict.fromkeys(racks, 0)
     for replicas in partitions.values():
         for broker in replicas:

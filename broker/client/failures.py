@@ -4,7 +4,7 @@ from barnabas.errors import NONE, UnknownTopicOrPartition, error_of
 
 
 class ClientError(Exception):
-    """Base of the client's own errors; `str` is one plain line."""
+    """The base of the client's own errors; its `str` is one plain line."""
 
 
 class BadAddress(ClientError):
@@ -16,7 +16,7 @@ class CannotConnect(ClientError):
 
 
 class NoTls(CannotConnect):
-    """A certificate is missing or not trusted: a retry changes nothing."""
+    """A certificate is missing or not trusted: a retry cannot succeed."""
 
 
 class BadSetting(ClientError):
@@ -24,8 +24,8 @@ class BadSetting(ClientError):
 
 
 class AuthenticationFailed(ClientError):
-    """A login failed on this side: there is no token or ticket to log in with, or the broker did
-    not prove who it is."""
+    """The login failed in this client: it has no token or ticket to log in with, or the broker did
+    not prove its identity."""
 
 
 class ConnectionLost(ClientError):
@@ -34,20 +34,21 @@ class ConnectionLost(ClientError):
 
 
 class ProtocolViolation(ClientError):
-    """The answer is not one of Kafka's protocol."""
+    """The answer does not follow Kafka's protocol."""
 
 
 class AnswerTooLarge(ProtocolViolation):
-    """The answer announces more bytes than this client takes."""
+    """The answer announces more bytes than this client accepts."""
 
 
 class NotSpokenByBroker(ClientError):
-    """The broker does not serve a request, or none of the versions that this client needs."""
+    """The broker does not support a request, or supports no version that this client needs."""
 
 
 def raise_for(code: int, what: str, message: str | None = None) -> None:
-    """Raises the error of a code, naming what it is about; does nothing for success. `message`:
-    the broker's own words; brokers word an unknown topic in several ways, this client in one."""
+    """Raises the error of a code; its message names the subject `what`. Does nothing for success.
+    `message`: the broker's own text. For an unknown topic, whose text differs between brokers, the
+    client has its own text."""
     if code == NONE:
         return
     kind = error_of(code)

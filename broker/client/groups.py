@@ -1,6 +1,7 @@
-"""Consumer groups: list, describe with what their members own, committed offsets, resets, deletion.
+"""Consumer groups: list, describe (with members' partitions), committed offsets, resets, deletion.
 
-Requests for a group go to its coordinator, which is looked up again after it moved.
+Requests for a group go to its coordinator; the client looks the coordinator up again when it has
+moved. Functions raise KafkaError, ClientError.
 """
 
 import struct
@@ -20,7 +21,7 @@ DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 15, 16, 42
 DESCRIBE_CONSUMERS = 69
 CLASSIC_MEMBER = 0
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
-# The newest versions that name one group and name topics by name.
+# The newest versions that have one group and use names of topics.
 COORDINATOR_HIGH, FETCH_HIGH, COMMIT_HIGH = 3, 7, 9
 DEAD = "Dead"
 RESETTABLE = ("Empty", DEAD)
@@ -44,9 +45,9 @@ class GroupMember:
     client_id: str
     host: str
     assignment: Mapping[str, tuple[int, ...]]
-    # Of consumer groups (KIP-848) alone:
+    # Only of consumer groups (KIP-848):
     epoch: int | None = None
-    target: Mapping[str, tuple[int, ...]] | None = None  # what it is on its way to own
+    target: Mapping[str, tuple[int, ...]] | None = None  # its target assignment
     kind: str = "classic"
 
 
@@ -58,13 +59,13 @@ class Group:
     assignor: str
     members: list[GroupMember] = field(default_factory=list)
     kind: str = "classic"
-    # Of consumer groups alone:
+    # Only of consumer groups:
     epoch: int | None = None
     target_epoch: int | None = None
 
 
 def list_groups(cluster: Cluster) -> list[GroupListing]:
-    """The groups of all brokers, by name."""
+    """Returns the groups of all brokers, by name."""
 
     def of(node_id: int) -> Callable[[], list[GroupListing]]:
         def step() -> list[GroupListing]:
@@ -83,7 +84,8 @@ def list_groups(cluster: Cluster) -> list[GroupListing]:
 
 
 def describe_group(cluster: Cluster, group_id: str) -> Group:
-    """Raises GroupIdNotFound, also for brokers that do not know this error."""
+    """Returns a group with its members. Raises GroupIdNotFound, also for brokers that do not have
+    this error."""
 
     def step(connection: Connection) -> Struct:
         body = request(DESCRIBE_GROUPS).cls(groups=[group_id])
@@ -96,7 +98,7 @@ def describe_group(cluster: Cluster, group_id: str) -> Group:
         if row.groupState == DEAD:
             raise GroupIdNotFound(f"group {group_id}: {GroupIdNotFound.meaning}")
     except GroupIdNotFound:
-        found = describe_consumer_group(cluster, group_id)  # of the other protocol, perhaps
+        found = describe_consumer_group(cluster, group_id)  # perhaps of the other protocol
         if found is None:
             raise
         return found
@@ -108,8 +110,8 @@ def describe_group(cluster: Cluster, group_id: str) -> Group:
 
 
 def describe_consumer_group(cluster: Cluster, group_id: str) -> Group | None:
-    """A group of the consumer protocol (KIP-848). None when no such group exists, or when the
-    brokers do not know the protocol."""
+    """Returns a group of the consumer protocol (KIP-848); None when there is no such group, or the
+    brokers do not support the protocol."""
 
     def step(connection: Connection) -> Struct | None:
         body = request(DESCRIBE_CONSUMERS).cls(groupIds=[group_id])
@@ -155,7 +157,7 @@ def describe_consumer_group(cluster: Cluster, group_id: str) -> Group | None:
 
 
 def assignment_of(member: Struct) -> dict[str, tuple[int, ...]]:
-    """The partitions in a consumer's assignment; none when the bytes are not one."""
+    """Returns the partitions of a consumer's assignment; none when the bytes cannot be parsed."""
     data = bytes(member.memberAssignment)
     found: dict[str, tuple[int, ...]] = {}
     try:
@@ -173,7 +175,7 @@ def assignment_of(member: Struct) -> dict[str, tuple[int, ...]]:
 
 
 def committed_offsets(cluster: Cluster, group_id: str) -> Offsets:
-    """All committed offsets of a group."""
+    """Returns all committed offsets of a group, by topic and partition."""
 
     def step(connection: Connection) -> Offsets:
         body = request(OFFSET_FETCH).cls(groupId=group_id, topics=None)
@@ -190,7 +192,7 @@ def committed_offsets(cluster: Cluster, group_id: str) -> Offsets:
 
 
 def commit_offsets(cluster: Cluster, group_id: str, offsets: Offsets) -> None:
-    """Sets a group's offsets. Raises NonEmptyGroup while the group has members."""
+    """Sets committed offsets of a group. Raises NonEmptyGroup while the group has members."""
 
     def step(connection: Connection) -> None:
         message = request(OFFSET_COMMIT)
@@ -226,7 +228,7 @@ def _state(cluster: Cluster, group_id: str) -> str:
 
 
 def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> None:
-    """Raises the first refusal after all were tried."""
+    """Deletes groups. Raises the first refusal after it has tried all of them."""
 
     def of(group_id: str) -> Callable[[Connection], None]:
         def step(connection: Connection) -> None:

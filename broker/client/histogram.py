@@ -1,6 +1,7 @@
-"""Latencies counted in buckets: each power of two in 32 steps; a percentile is off by 3 % at most.
+"""Counts latencies in buckets: 32 for each power of two, so a percentile is wrong by 3 % at most.
 
-Memory and the time of a count do not grow with what is counted; 64-bit times take 1,900 buckets.
+Memory and the time of an addition do not grow with the number of values; 64-bit times need 1,900
+buckets.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ STEPS = 1 << STEP_BITS
 
 
 class Histogram:
-    """Of times in nanoseconds, or of any counts from 0 on."""
+    """A histogram of times in nanoseconds, or of any numbers from 0 on."""
 
     def __init__(self) -> None:
         self.count, self.largest, self.smallest, self.total = 0, 0, 0, 0
@@ -30,7 +31,7 @@ class Histogram:
         return self.total / self.count if self.count else 0.0
 
     def percentile(self, part: float) -> int:
-        """The upper bound of the bucket with the value that `part` (0 to 1) of all do not pass."""
+        """Returns the upper bound of the bucket that has this percentile. `part`: from 0 to 1."""
         wanted, passed = part * self.count, 0
         for bucket in sorted(self._buckets):
             passed += self._buckets[bucket]
@@ -39,7 +40,8 @@ class Histogram:
         return self.largest
 
     def doublings(self) -> Iterator[tuple[int, int, int]]:
-        """(from, to, how many) of each power of two between the smallest and the largest."""
+        """Yields (from, to, count) of each power of two between the smallest and the largest
+        value."""
         counts: dict[int, int] = {}
         for bucket, count in self._buckets.items():
             power = max(_end(bucket) - 1, 1).bit_length() - 1
@@ -54,7 +56,7 @@ def _bucket(value: int) -> int:
 
 
 def _end(bucket: int) -> int:
-    """The first value beyond a bucket."""
+    """Returns the first value after a bucket."""
     if bucket < 2 * STEPS:
         return bucket + 1
     shift = (bucket >> STEP_BITS) - 1

@@ -1,11 +1,11 @@
 """SASL GSSAPI of a client (RFC 4752): a ticket of Kerberos, by the package gssapi.
 
-    client    a token of Kerberos, until both sides know each other; then an empty message
-    broker    4 bytes, wrapped: which security layers it offers
-    client    4 bytes, wrapped: it takes none, as TLS protects the connection
+    client    tokens of Kerberos, until both sides have authenticated; then an empty message
+    broker    4 bytes, wrapped: the security layers that it offers
+    client    4 bytes, wrapped: no security layer, because TLS protects the connection
 
-The ticket comes from a cache, or is got with the key of a keytab: libkrb5 gets it, and gets it anew
-when it has ended. Kafka: SaslClientAuthenticator with Java's GssKrb5Client and Krb5LoginModule.
+The ticket comes from a cache, or libkrb5 gets it with the key of a keytab, and again when it has
+expired. Kafka: SaslClientAuthenticator with Java's GssKrb5Client and Krb5LoginModule.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,9 @@ NO_LAYER = b"\1\0\0\0"
 
 @dataclass(frozen=True, slots=True)
 class Kerberos:
-    """`service`: the first part of the brokers' principals; the second is the host that is
-    connected to. Without a keytab a cache is used: `cache`, or the one of KRB5CCNAME."""
+    """A login with Kerberos. `service`: the first part of the brokers' principals; the second part
+    is the host name of the connection. Without a keytab it uses a ticket cache: `cache`, or that of
+    KRB5CCNAME."""
 
     mechanism: ClassVar[str] = "GSSAPI"
     service: str
@@ -33,7 +34,7 @@ class Kerberos:
         return f"principal {self.principal}" if self.principal else "the principal of the tickets"
 
     def authenticate(self, exchange: Callable[[bytes], bytes], host: str) -> None:
-        """Raises AuthenticationFailed, BadSetting."""
+        """Logs in. Raises AuthenticationFailed, BadSetting."""
         gssapi = gssapi_package()
         try:
             context = self._context(gssapi, host)
@@ -67,7 +68,7 @@ class Kerberos:
 
 
 def gssapi_package() -> Any:
-    """Raises BadSetting."""
+    """Imports and returns the package gssapi. Raises BadSetting when it is not installed."""
     try:
         import gssapi
     except (ImportError, OSError):  # OSError: without the libraries of Kerberos

@@ -1,12 +1,12 @@
-"""Load for any Kafka broker: producing, consuming, and the way from the one to the other.
+"""Load for any Kafka broker: produce, consume, and the latency from one to the other.
 
-One thread; several requests are on their way on each connection (pipeline.py). A latency counts
-from when its request was due: with a rate, from the timetable that was fixed beforehand, so that a
-slow answer makes the ones behind it late as it would for a real sender. Records are encoded anew
-for each batch, with its time, and are never looked at one by one when read. Errors end the load.
+One thread; each connection has several requests in flight (pipeline.py). A latency counts from the
+time when the request was due. With a rate, the timetable is fixed beforehand, so that a slow answer
+also makes the next requests late, as for a real sender. Records are encoded again for each batch,
+with its time; records that are read are not examined one by one. An error ends the load.
 
-The load is Python and uses one core at most: it can measure brokers up to some hundred thousand
-records a second. bench/loadgen.c goes further and shows less.
+The load is Python and uses at most one core: it can measure brokers up to some hundred thousand
+records a second. bench/loadgen.c reaches more and reports less.
 """
 
 import random
@@ -32,8 +32,8 @@ from barnabas.wire.batches import decode_batches, encode_batch
 from barnabas.wire.compression import CODECS, ZSTD
 
 PRODUCE, FETCH = 0, 1
-POOL = 512  # values that batches take in turn
-WAIT_MAX_S = 0.2  # the longest wait for answers between two looks at the clock
+POOL = 512  # values that the batches use in turn
+WAIT_MAX_S = 0.2  # longest wait for answers between two reads of the clock
 WAIT_MS = 500
 SILENCE_S = 40.0
 WORDS = (
@@ -43,7 +43,7 @@ WORDS = (
 
 @dataclass(slots=True)
 class Totals:
-    """Totals so far; `latency` in nanoseconds, of requests or (in `through`) of records."""
+    """Totals so far. `latency` is in nanoseconds, of requests or (in `through`) of records."""
 
     records: int = 0
     requests: int = 0
@@ -51,7 +51,7 @@ class Totals:
     wire_bytes: int = 0  # of the batches as they were sent or received
     began_ns: int = field(default_factory=time.perf_counter_ns)
     ended_ns: int = 0
-    late_ns: int = 0  # the most that a request went out behind its time
+    late_ns: int = 0  # longest delay of a request after its due time
     latency: Histogram = field(default_factory=Histogram)
 
     @property
@@ -64,7 +64,7 @@ Tick = Callable[[Totals], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How records are made and sent."""
+    """The form of the records and how they are sent."""
 
     record_bytes: int = 100
     batch_records: int = 600
@@ -77,14 +77,15 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Until:
-    """The end of a load: whichever comes first."""
+    """The end of a load: the limit that is reached first. None: no limit."""
 
     records: int | None = None
     seconds: float | None = None
 
 
 def payloads(record_bytes: int, count: int = POOL, seed: int = 1) -> list[bytes]:
-    """Values that compress about as events in JSON do: known words and numbers that differ."""
+    """Returns values that compress about as well as events in JSON: known words and varying
+    numbers. `seed`: the same seed gives the same values."""
     pick = random.Random(seed)
     values = []
     for _ in range(count):
@@ -97,7 +98,8 @@ def payloads(record_bytes: int, count: int = POOL, seed: int = 1) -> list[bytes]
 
 
 def produce(cluster: Cluster, topic: str, shape: Shape, until: Until, tick: Tick) -> Totals:
-    """Sends batches to all partitions in turn. Raises ClientError, KafkaError."""
+    """Sends batches to all partitions in turn, until `until`; calls `tick` now and then with the
+    totals. Returns the totals. Raises ClientError, KafkaError."""
     with _Loop() as loop:
         sender = _Sender(cluster, topic, shape, loop)
         totals = Totals()
@@ -114,7 +116,8 @@ def produce(cluster: Cluster, topic: str, shape: Shape, until: Until, tick: Tick
 def consume(
     cluster: Cluster, topic: str, offsets: dict[int, int], until: Until, tick: Tick
 ) -> Totals:
-    """Reads from the given offsets to the ends as they are now."""
+    """Reads from `offsets` (partition -> offset) to the present ends. Raises ClientError,
+    KafkaError."""
     found = list_offsets(cluster, topic, dict.fromkeys(offsets, LATEST))
     ends = {index: row.offset for index, row in found.items()}
     with _Loop() as loop:
@@ -137,8 +140,8 @@ def consume(
 
 
 def through(cluster: Cluster, topic: str, shape: Shape, until: Until, tick: Tick) -> Totals:
-    """Produces at a rate and reads at the same time; latency is from when a record was due until
-    it was here. Only records of this load are counted: the time in the value says so."""
+    """Produces at a rate and reads at the same time; latency is the time from when a record was due
+    until it arrived. Only records of this load count, by the mark in the value."""
     found = list_offsets(
         cluster, topic, dict.fromkeys(cluster.topic(topic, create=True).partitions, LATEST)
     )
@@ -176,7 +179,7 @@ def _arrived(totals: Totals, value: bytes | None, mark: bytes, now_ns: int) -> N
 
 @dataclass(slots=True)
 class _Out:
-    """A batch on its way."""
+    """A batch in flight."""
 
     records: int
     size_bytes: int
@@ -199,7 +202,7 @@ def _reached(totals: Totals, until: Until) -> bool:
 
 
 class _Loop:
-    """Waits for all pipelines at once."""
+    """Waits for answers of all pipelines."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -222,8 +225,8 @@ class _Loop:
         return line
 
     def answers(self, wait_s: float) -> Iterator:
-        """(request, answer, when it was here) of everything that comes within wait_s, and sooner
-        when something comes."""
+        """Yields (request, answer, time of arrival) for all answers within `wait_s` seconds;
+        returns earlier when some have arrived."""
         for line in self._lines:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if line.wants_out else 0)
             if self._watched[line.fileno()] != events:
@@ -240,7 +243,8 @@ class _Loop:
 
 
 class _Sender:
-    """Batches for the partitions of a topic, in turns, at a rate or as fast as answers come."""
+    """Sends batches to the partitions of a topic, in turns, at a rate or as fast as answers
+    arrive."""
 
     def __init__(
         self, cluster: Cluster, topic: str, shape: Shape, loop: _Loop, mark: bytes | None = None
@@ -261,13 +265,13 @@ class _Sender:
         values = payloads(shape.record_bytes)
         self._pool = values * (shape.batch_records // POOL + 2)
         self._turn = 0
-        self._started = 0  # records in requests so far
+        self._started = 0  # records sent so far
         self._due_ns = 0
         self._gap_ns = int(1e9 * shape.batch_records / shape.rate) if shape.rate else 0
         self._message = request(PRODUCE)
 
     def is_over(self, totals: Totals, until: Until) -> bool:
-        """Whether nothing more is to be sent and everything was answered."""
+        """Returns whether there is nothing more to send and every request is answered."""
         return self._is_enough(totals, until) and totals.records >= self._started
 
     def _is_enough(self, totals: Totals, until: Until) -> bool:
@@ -276,7 +280,8 @@ class _Sender:
         return until.seconds is not None and totals.seconds >= until.seconds
 
     def send_due(self, totals: Totals, until: Until) -> float:
-        """Sends what is due; how long to wait for answers until more is."""
+        """Sends the batches that are due; returns how many seconds to wait for answers until the
+        next one is."""
         if not self._due_ns:
             self._due_ns = time.perf_counter_ns()
         while not self._is_enough(totals, until):
@@ -293,7 +298,8 @@ class _Sender:
         return WAIT_MAX_S
 
     def _free_line(self) -> tuple[Pipeline | None, int]:
-        """A connection that takes one more request; the partition whose turn it is comes first."""
+        """Returns a connection that can take one more request, and its partition; the partition
+        whose turn it is comes first."""
         for step in range(len(self._places)):
             partition, leader = self._places[(self._turn + step) % len(self._places)]
             lines = self._lines[leader]
@@ -354,7 +360,8 @@ class _Sender:
 
 
 class _Fetcher:
-    """One fetch on its way to each leader, for all its partitions that are still read."""
+    """Keeps one fetch in flight to each leader, for all its partitions that are not at their
+    end."""
 
     def __init__(self, cluster: Cluster, topic: str, offsets: dict[int, int], loop: _Loop) -> None:
         self.topic, self.offsets = topic, offsets
@@ -377,7 +384,7 @@ class _Fetcher:
         return any(self._led.values())
 
     def finish(self, ends: dict[int, int]) -> None:
-        """Partitions that were read to their end are asked for no more."""
+        """Stops fetching the partitions that have been read to their end."""
         for leader, led in self._led.items():
             self._led[leader] = [index for index in led if self.offsets[index] < ends[index]]
 
@@ -404,7 +411,7 @@ class _Fetcher:
         )
 
     def take(self, leader: int, answer: Struct) -> Iterator:
-        """The batches of an answer; places move on behind them."""
+        """Yields the batches of an answer, and moves the offsets past them."""
         raise_for(answer.errorCode, f"fetch from broker {leader}")
         for row in (row for rows in answer.responses for row in rows.partitions):
             index = row.partitionIndex
@@ -422,7 +429,7 @@ class _Fetcher:
 def _line(
     cluster: Cluster, topic: str, places: list[tuple[int, int]], leader: int, in_flight: int
 ) -> Pipeline:
-    """A connection of its own to a leader."""
+    """Opens a separate connection to a leader."""
     partition = next(index for index, led_by in places if led_by == leader)
     found = cluster.retrying(lambda: cluster.leader(topic, partition), topic=topic)
     made = Connection(

@@ -1,14 +1,14 @@
-"""SASL OAUTHBEARER of a client (RFC 7628): brings a token of an identity provider.
+"""SASL OAUTHBEARER of a client (RFC 7628): sends a token of an identity provider.
 
     broker gets   n,,^A auth=Bearer TOKEN ^A [name=value ^A]... ^A      ^A is the byte 1; no spaces
     provider gets POST, Authorization: Basic, grant_type=client_credentials  (RFC 6749, section 4.4)
 
-The token comes from a file, which is read for each login, or from the provider's token endpoint. A
-token of the endpoint is kept and used again until RENEWED_AT of its lifetime have passed, or a
-broker refuses it. It goes to Spark's tasks with the settings, so that few of them ask for one.
-Kafka: OAuthBearerLoginCallbackHandler, FileJwtRetriever, ClientCredentialsJwtRetriever.
+The token comes from a file, which is read for each login, or from the provider's token endpoint.
+The client keeps a token of the endpoint until RENEWED_AT of its lifetime has passed, or a broker
+refuses it. Spark's tasks get it with the settings, so that few of them request one. Kafka:
+OAuthBearerLoginCallbackHandler, FileJwtRetriever, ClientCredentialsJwtRetriever.
 
-Limits: a token of 64 KiB, and those of tls/https.py.
+Limits: a token has at most 64 KiB; those of tls/https.py.
 """
 
 import base64
@@ -33,7 +33,7 @@ SIGNED = re.compile(r"[-_A-Za-z0-9]+\.(?P<claims>[-_A-Za-z0-9]+)\.[-_A-Za-z0-9]*
 
 
 class Token(NamedTuple):
-    """Times in seconds since 1970."""
+    """A token; times are in seconds since 1970."""
 
     text: str
     renew_at_s: float
@@ -41,8 +41,9 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OAuthBearer:
-    """`url`: of the token file or endpoint. `tls`: whom the endpoint's client trusts, and its own
-    certificate. `extensions` are sent to the broker."""
+    """A login with a bearer token. `url`: of the token file or endpoint. `tls`: the certificates
+    that the endpoint's client trusts, and its own certificate. `extensions` are sent to the
+    broker."""
 
     mechanism: ClassVar[str] = "OAUTHBEARER"
     url: str
@@ -59,11 +60,11 @@ class OAuthBearer:
         return f"client {self.client_id}" if self.client_id else f"the user of {self.url}"
 
     def authenticate(self, exchange: Callable[[bytes], bytes], _host: str) -> None:
-        """Raises AuthenticationFailed; CannotConnect when the endpoint cannot be reached."""
+        """Logs in. Raises AuthenticationFailed; CannotConnect when it cannot reach the endpoint."""
         more = "".join(f"{name}={value}\x01" for name, value in self.extensions)
         first = f"n,,\x01auth=Bearer {self._token()}\x01{more}\x01"
         try:
-            if exchange(first.encode()):  # it says why as JSON, and fails after our answer
+            if exchange(first.encode()):  # it sends the reason as JSON, and fails after our answer
                 exchange(b"\x01")
                 raise AuthenticationFailed(f"{self.who}: the broker refuses the token")
         except (AuthenticationFailed, KafkaError):
@@ -72,7 +73,7 @@ class OAuthBearer:
 
     def _token(self) -> str:
         now_s = time.time()
-        kept = self._kept[:1]  # another thread may replace it meanwhile
+        kept = self._kept[:1]  # another thread may replace it
         if kept and now_s < kept[0].renew_at_s:
             return kept[0].text
         path = file_of(self.url)
@@ -118,7 +119,8 @@ class OAuthBearer:
             ) from None
 
     def _expiry_s(self, text: str) -> float:
-        """The broker verifies the token; here only its end counts, as in ClientJwtValidator."""
+        """Returns the expiry time of a token, in seconds since 1970. The broker verifies the token;
+        this client needs only the expiry, as Kafka's ClientJwtValidator."""
         found = SIGNED.fullmatch(text)
         try:
             padded = found["claims"] + "===" if found is not None else ""

@@ -1,4 +1,4 @@
-"""ListOffsets: where a partition begins and ends, and the first record from a time on."""
+"""ListOffsets: the start and the end of a partition, and the first record at or after a time."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -17,7 +17,8 @@ UNCOMMITTED, COMMITTED = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class FoundOffset:
-    """offset -1: there is no record at or after the time asked for."""
+    """The answer for one partition; offset -1: there is no record at or after the requested
+    time."""
 
     offset: int
     timestamp: int
@@ -31,7 +32,8 @@ def list_offsets(
     *,
     isolation: int = UNCOMMITTED,
 ) -> dict[int, FoundOffset]:
-    """For each partition the offset of a time in ms, or of EARLIEST, LATEST or MAX_TIMESTAMP."""
+    """Returns for each partition the offset of a time in ms, or of EARLIEST, LATEST or
+    MAX_TIMESTAMP. `times`: partition -> time. Raises KafkaError, ClientError."""
     left = dict(times)
     found: dict[int, FoundOffset] = {}
 

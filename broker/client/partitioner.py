@@ -1,5 +1,5 @@
-"""Kafka's way from a key to a partition: murmur2 of the key's bytes, so that one key lands in the
-same partition whichever of Kafka's own clients writes it."""
+"""Kafka's function from a key to a partition: murmur2 of the key's bytes. A key goes to the same
+partition as with Kafka's own clients."""
 
 from barnabas.cext.record.key_hash import murmur2
 

@@ -1,10 +1,10 @@
 """Several requests in flight on one connection; the answers come in the order of the requests.
 
 Nothing here waits: `send` keeps the bytes that the socket does not take, `pump` sends and receives
-as far as the socket allows, and the owner waits for many pipelines at once (delivery.py, load.py).
-Before a login ends no more requests go out until all are answered; then the next one is preceded by
-a login, which waits for the broker as connecting does.
-Limits: in_flight_max requests, and answers of answer_bytes_max.
+what the socket allows, and the owner waits for many pipelines at once (delivery.py, load.py).
+Before a login expires, the pipeline sends no more requests until all are answered; then it logs in
+again before the next request, and waits for the broker as a new connection does.
+Limits: in_flight_max requests, and answers of answer_bytes_max bytes.
 """
 
 import socket
@@ -41,8 +41,8 @@ class Sent(Generic[Note]):
 
 
 class Pipeline(Generic[Note]):
-    """Takes over a connection. Raises ConnectionLost, ProtocolViolation, AnswerTooLarge, and
-    AuthenticationFailed when a login that ended cannot be made anew."""
+    """Sends requests on a connection that it takes over. Raises ConnectionLost, ProtocolViolation,
+    AnswerTooLarge, and AuthenticationFailed when it cannot renew an expired login."""
 
     def __init__(self, connection: Connection, in_flight_max: int = 1) -> None:
         self.connection, self.in_flight_max = connection, in_flight_max
@@ -61,7 +61,7 @@ class Pipeline(Generic[Note]):
 
     @property
     def is_free(self) -> bool:
-        """Whether one more request may go out."""
+        """Returns whether one more request may be sent."""
         count_max = 1 if self.connection.is_login_due else self.in_flight_max
         return not self._unsent and len(self.sent) < count_max
 
@@ -86,11 +86,11 @@ class Pipeline(Generic[Note]):
         self._flush()
 
     def _log_in(self) -> None:
-        """Raises ClientError."""
+        """Logs in again. Raises ClientError."""
         self.connection.take_back()
         try:
             self.connection.log_in()
-        except KafkaError as error:  # the owner must not take it for an answer to its request
+        except KafkaError as error:  # the owner must not confuse it with an answer to its request
             raise AuthenticationFailed(str(error)) from error
         self._socket = self.connection.hand_over()
 
@@ -117,7 +117,7 @@ class Pipeline(Generic[Note]):
                 return
 
     def _piece(self) -> bytes:
-        """The bytes that the socket has now; empty when it has none."""
+        """Returns the bytes that the socket has now; empty when it has none."""
         try:
             piece = self._socket.recv(RECEIVE_BYTES)
         except self._would_block:

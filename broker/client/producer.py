@@ -1,13 +1,13 @@
-"""Writing to one topic, blocking: `flush` returns when every record is acknowledged.
+"""Writes to one topic, blocking: `flush` returns when every record is acknowledged.
 
-Records are gathered into batches and go through the producer pipeline (delivery.py), which sends
-them to several leaders at once. With acks "all" the producer is idempotent where the broker can
-give it an id (Kafka 0.11 and later): a batch that is sent again after a broken connection is stored
-once. A batch that the broker finds too large is sent again as two halves, down to one record. With
-a TransactionalId (transactional_id.py) the records belong to its open transaction.
+Records are gathered into batches, which the producer pipeline (delivery.py) sends to several
+leaders at once. With acks "all" the producer is idempotent if the broker can give it an id (Kafka
+0.11 and later): a batch that is sent again after a broken connection is stored once. A batch that
+the broker finds too large is sent again as two halves, down to one record. With a TransactionalId
+(transactional_id.py) the records belong to its open transaction.
 
-Limits: batch_bytes for each batch before compression; PENDING_BYTES_MAX for what is not yet
-acknowledged, and a record more.
+Limits: batch_bytes for each batch before compression; PENDING_BYTES_MAX plus one record for records
+that are not acknowledged yet.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ WAIT_S = 0.5
 
 
 class Producer:
-    """Close it, or use it in a `with` statement, which flushes it at the end.
+    """A producer of one topic. Close it, or use it in a `with` statement, which flushes it at the
+    end.
 
-    Raises UnknownTopicOrPartition when it is created for a topic that does not exist (and that the
-    broker does not create by itself), UnknownCodec, ValueError. `send` and `flush` raise the first
-    error of a batch (KafkaError, ClientError) when no other batch is on its way any more."""
+    The constructor raises UnknownTopicOrPartition for a topic that does not exist and that the
+    broker does not create by itself, UnknownCodec, ValueError. `send` and `flush` raise the first
+    error of a batch (KafkaError, ClientError) when no other batch is in flight any more."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Producer:
         self.partition_count = len(cluster.topic(topic, create=True).partitions)
         self._sticky = random.randrange(self.partition_count)
         self._sticky_bytes = 0
-        self._unsent_bytes = 0  # since `step` was called last
+        self._unsent_bytes = 0  # since the last call of `step`
         self._error: Exception | None = None
         timeout_ms = round(1000 * cluster.timeout_s)
         self._delivery = Delivery(
@@ -100,7 +101,7 @@ class Producer:
             self.close()
 
     def close(self) -> None:
-        """Gives up what is not acknowledged yet. The second time nothing happens."""
+        """Gives up the records that are not acknowledged yet. A second call does nothing."""
         self._delivery.close()
 
     def send(
@@ -112,7 +113,7 @@ class Producer:
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> None:
-        """Adds a record to its partition's batch. `timestamp`: milliseconds since the epoch.
+        """Adds a record to its partition's batch. `timestamp`: in ms since 1970.
 
         Records without a key go to one partition until its batch is full, then to another."""
         at_ms = time.time_ns() // 1_000_000 if timestamp is None else timestamp
@@ -131,7 +132,8 @@ class Producer:
             self.flush()
 
     def _place(self, partition: int | None, key: bytes | None, size_bytes: int) -> int:
-        """The partition asked for, the key's, or the one that gets records without a key now."""
+        """Returns the requested partition, that of the key, or the one that gets records without a
+        key now."""
         if partition is None and key is None:
             if self._sticky_bytes + size_bytes > self.batch_bytes:
                 self._sticky, self._sticky_bytes = random.randrange(self.partition_count), 0
@@ -141,14 +143,14 @@ class Producer:
             assert key is not None
             return partition_of(key, self.partition_count)
         if not 0 <= partition < self.partition_count:
-            self.cluster.topic(self.topic).partition(partition)  # raises, if it is not new
+            self.cluster.topic(self.topic).partition(partition)  # raises if there is none
         return partition
 
     def flush(self) -> None:
-        """Returns when all records are acknowledged (with acks 0: when the brokers have read
+        """Waits until all records are acknowledged (with acks 0: until the brokers have read
         them)."""
         while not self._delivery.is_idle:
-            if self._error is not None:  # others would wait for their own timeouts, one by one
+            if self._error is not None:  # the others would wait for their own timeouts
                 self._delivery.fail_unsent(self._error)
             self._delivery.step(WAIT_S)
         self._delivery.settle()

@@ -1,4 +1,4 @@
-"""Client quotas over the wire (Kafka 2.6 and later): who has which, and their changes."""
+"""Client quotas over the wire (Kafka 2.6 and later): lists and changes them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from barnabas.wire import Struct, request
 DESCRIBE_QUOTAS, ALTER_QUOTAS = 48, 49
 EXACT, DEFAULT = 0, 1
 KINDS = ("user", "client-id", "ip")
-Names = Mapping[str, str | None]  # of an entity by kind; None: the default
+Names = Mapping[str, str | None]  # of an entity, by type; None: the default
 
 
 class Quota(NamedTuple):
@@ -21,7 +21,8 @@ class Quota(NamedTuple):
 
 
 def describe_quotas(cluster: Cluster, names: Names) -> list[Quota]:
-    """The quotas of the entities that have these names, and perhaps others."""
+    """Returns the quotas of the entities that have these names, and may have others. Raises
+    KafkaError, ClientError."""
     message = request(DESCRIBE_QUOTAS)
     row = message.struct("components")
     rows = [
@@ -38,7 +39,8 @@ def describe_quotas(cluster: Cluster, names: Names) -> list[Quota]:
 
 
 def alter_quotas(cluster: Cluster, names: Names, values: Mapping[str, float | None]) -> None:
-    """Sets quotas of one entity by key; None removes one."""
+    """Sets the quotas of one entity, by key; the value None removes a quota. Raises KafkaError,
+    ClientError."""
     message = request(ALTER_QUOTAS)
     entry, part, op = (message.struct(p) for p in ("entries", "entries.entity", "entries.ops"))
     row = entry(

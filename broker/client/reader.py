@@ -24,7 +24,7 @@ FETCH_BYTES = 8 * 1024 * 1024
 PARTITION_BYTES = 4 * 1024 * 1024
 BATCH_BYTES_MAX = 256 * 1024 * 1024
 WAIT_MS = 500
-RECORD_V2, ZSTD_FROM = 4, 10  # versions of Fetch; 10 is the first that may hold zstd
+RECORD_V2, ZSTD_FROM = 4, 10  # versions of Fetch; 10 is the first that may have zstd
 TRANSACTION_ABORTED = b"\x00\x00\x00\x00"  # key of a marker: version 0, type 0
 
 
@@ -40,10 +40,11 @@ class _Place:
 
 
 class Reader:
-    """An iterator of (partition, record). offsets: where to begin in each partition to be read.
+    """An iterator of (partition, record). `offsets`: partition -> first offset to read.
 
-    to_end: stop at the ends as they are now; without it the iterator waits for more. `wait_ms` is
-    how long one request lets the broker wait for data."""
+    `to_end`: stops at the ends at the start of the reading; without it the iterator waits for more
+    records. `wait_ms`: how long the broker may wait for data in one request. Raises
+    UnreadableRecords, KafkaError, ClientError."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Reader:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """The next offset to be read in each partition."""
+        """Returns the next offset to read in each partition."""
         return {index: place.offset for index, place in self._places.items()}
 
     def __iter__(self) -> Iterator[tuple[int, Record]]:
@@ -78,7 +79,7 @@ class Reader:
             yield from found
 
     def portions(self) -> Iterator[Iterator[tuple[int, Record]]]:
-        """The records of __iter__ in portions: one portion for each round of requests."""
+        """Yields the records of __iter__ in portions: one portion for each round of requests."""
         while self._open():
             for partition, row in self.cluster.retrying(
                 lambda: self._fetch(self._open()), topic=self.topic
@@ -86,7 +87,7 @@ class Reader:
                 yield self._records(partition, row)
 
     def batches(self) -> Iterator[tuple[int, Batch]]:
-        """Every batch as it is stored, control batches and aborted transactions included."""
+        """Yields every batch as it is stored, also control batches and aborted transactions."""
         while self._open():
             for partition, row in self.cluster.retrying(
                 lambda: self._fetch(self._open()), topic=self.topic
@@ -123,7 +124,7 @@ class Reader:
             by_leader[known.leader].append(partition)
         found = []
         for node_id, led in by_leader.items():
-            # With several leaders none is waited for longer than a share.
+            # With several leaders, the reader waits for each no longer than its share of the time.
             body = self._request(led, self.wait_ms // len(by_leader))
             answer = self.cluster.connection_to(node_id).call(FETCH, body, low=RECORD_V2)
             raise_for(answer.errorCode, f"fetch from broker {node_id}")
@@ -168,7 +169,7 @@ class Reader:
                 wanted = self._is_wanted(batch, aborted, place.aborting)
                 for record in batch.records if wanted else ():
                     if record.offset < place.offset:
-                        continue  # a batch is sent whole though asked for from its middle
+                        continue  # brokers send whole batches, also for an offset in the middle
                     if place.end is not None and record.offset >= place.end:
                         break
                     place.offset = record.offset + 1

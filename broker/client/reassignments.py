@@ -17,7 +17,7 @@ Place = tuple[str, int]  # topic, partition
 
 
 class Move(NamedTuple):
-    """A reassignment in progress: the replicas of both ends, and those that come and go."""
+    """A reassignment in progress: all replicas, and those that are added and removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -31,8 +31,8 @@ class Move(NamedTuple):
 def elect_leaders(
     cluster: Cluster, kind: int, wanted: Iterable[Place]
 ) -> dict[Place, KafkaError | None]:
-    """Elects leaders of the wanted partitions (Kafka 2.2 and later). Returns the error by
-    partition, None where one was elected; partitions that need no election are left out."""
+    """Elects leaders of the wanted partitions (Kafka 2.2 and later). Returns the error of each
+    partition, None for an elected one, without the partitions that need no election."""
     by_topic = _by_topic((place, None) for place in wanted)
     message = request(ELECT_LEADERS)
     rows = [message.struct("topicPartitions")(topic=n, partitions=list(p)) for n, p in by_topic]
@@ -60,9 +60,9 @@ def elect_leaders(
 def alter_reassignments(
     cluster: Cluster, wanted: Mapping[Place, Sequence[int] | None]
 ) -> dict[Place, KafkaError | None]:
-    """Begins to move partitions to the given replicas; None cancels (Kafka 2.4 and later). Returns
-    the error by partition, None where it was begun or cancelled. To cancel a move that has ended is
-    no error."""
+    """Begins to move partitions to the given replicas; None cancels a move (Kafka 2.4 and later).
+    Returns the error of each partition, None if the move was begun or cancelled. Cancelling a move
+    that has ended is no error."""
     message = request(ALTER_REASSIGNMENTS)
     row_of = message.struct("topics.partitions")
     topics = [
@@ -110,7 +110,7 @@ def list_reassignments(cluster: Cluster) -> dict[Place, Move]:
 
 
 def refusal(code: int, topic: str, index: int, message: str | None) -> KafkaError | None:
-    """Returns the error of one partition, worded as everywhere; None for success."""
+    """Returns the error of one partition, with the client's usual text; None for success."""
     try:
         raise_for(code, f"topic {topic}" if message is None else f"{topic}-{index}", message)
     except KafkaError as error:

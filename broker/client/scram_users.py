@@ -1,7 +1,7 @@
-"""SCRAM users over the wire (KIP-554): who has which credentials, and their changes.
+"""SCRAM users over the wire (KIP-554): lists and changes their credentials.
 
 Mechanisms are numbers, as in the protocol. A password does not leave the client: the broker gets
-the salted one, of which it keeps the keys.
+the salted password and keeps its keys.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ DESCRIBE_USERS, ALTER_USERS = 50, 51
 
 
 class UserCredential(NamedTuple):
-    """One credential; a broker tells neither salt nor keys."""
+    """One credential; a broker reveals neither salt nor keys."""
 
     user: str
     mechanism: int
@@ -34,7 +34,8 @@ class NewCredential(NamedTuple):
 
 
 def describe_users(cluster: Cluster, name: str | None = None) -> list[UserCredential]:
-    """The credentials of one user, or of all. Raises ResourceNotFound for a user without one."""
+    """Returns the credentials of one user, or of all users. Raises ResourceNotFound for a user
+    without one."""
     message = request(DESCRIBE_USERS)
     users = None if name is None else [message.struct("users")(name=name)]
 
@@ -54,7 +55,7 @@ def describe_users(cluster: Cluster, name: str | None = None) -> list[UserCreden
 
 
 def store_credentials(cluster: Cluster, credentials: Iterable[NewCredential]) -> None:
-    """Raises the first refusal; the credentials of other users are stored nevertheless."""
+    """Stores credentials. Raises the first refusal after it has stored those of the other users."""
     row = request(ALTER_USERS).struct("upsertions")
     rows = [
         row(
@@ -70,7 +71,8 @@ def store_credentials(cluster: Cluster, credentials: Iterable[NewCredential]) ->
 
 
 def delete_credentials(cluster: Cluster, user: str, mechanisms: Iterable[int]) -> None:
-    """Raises ResourceNotFound when the user has no credential of a mechanism."""
+    """Deletes credentials. Raises ResourceNotFound when the user has no credential for a
+    mechanism."""
     row = request(ALTER_USERS).struct("deletions")
     rows = [row(name=user, mechanism=mechanism) for mechanism in mechanisms]
     _alter(cluster, request(ALTER_USERS).cls(deletions=rows))

@@ -24,22 +24,26 @@ from barnabas.client.failures import AuthenticationFailed, CannotConnect, NoTls
 
 PEM = "-----BEGIN"
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000  # a broker may not make us compute for hours
+ITERATIONS_MIN, ITERATIONS_MAX = (
+    4096,
+    1_000_000,
+)  # limits the work of a client
 NO_BINDING = b"n,,"
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """None: the system's certificates; a file or PEM text otherwise."""
+    """The TLS settings of a client. `trusted`: the certificates to trust, a file or PEM text; None:
+    those of the system."""
 
     trusted: str | None = None
-    own_chain: str | None = None  # of the client, for brokers that ask for one
+    own_chain: str | None = None  # of the client, for brokers that request one
     own_key: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
     check_host: bool = True
 
     def wrapped(self, plain: socket.socket, host: str) -> ssl.SSLSocket:
-        """Raises CannotConnect, NoTls."""
+        """Returns the TLS connection over a connected socket. Raises CannotConnect, NoTls."""
         try:
             return self.context().wrap_socket(plain, server_hostname=host)
         except (NoTls, OSError, ValueError) as error:  # SSLError is an OSError
@@ -49,7 +53,7 @@ class Tls:
             raise kind(f"no TLS with {host}: {error}") from error
 
     def context(self) -> ssl.SSLContext:
-        """Raises NoTls."""
+        """Returns the context for Python's ssl. Raises NoTls."""
         try:
             if _is_pem(self.trusted):
                 context = ssl.create_default_context(cadata=self.trusted)
@@ -67,7 +71,8 @@ class Tls:
         return context
 
     def _password(self) -> str:
-        """Asked for when the key is encrypted. Without it OpenSSL would ask the terminal."""
+        """Returns the password of an encrypted key. Without it OpenSSL would ask on the
+        terminal."""
         return self.key_password or ""
 
 
@@ -81,11 +86,12 @@ def _shown(source: str | None) -> str:
 
 @contextmanager
 def _as_file(pem: str | None) -> Iterator[str | None]:
-    """ssl takes a client's certificate and key from files alone."""
+    """Writes PEM text to a temporary file: ssl reads a client's certificate and key only from
+    files."""
     if pem is None or not _is_pem(pem):
         yield pem
         return
-    descriptor, path = tempfile.mkstemp(suffix=".pem")  # of mode 600
+    descriptor, path = tempfile.mkstemp(suffix=".pem")  # with mode 600
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(pem)
@@ -95,25 +101,26 @@ def _as_file(pem: str | None) -> Iterator[str | None]:
 
 
 class Login(Protocol):
-    """A login by one mechanism, in plain values: it can be pickled."""
+    """A login with one mechanism, in plain values that can be pickled."""
 
     @property
     def mechanism(self) -> str:
-        """Its name in SaslHandshake."""
+        """The name of the mechanism in SaslHandshake."""
 
     @property
     def who(self) -> str:
-        """Of error messages; nothing of it is secret."""
+        """A description of the user for error messages, without secrets."""
 
     def authenticate(self, exchange: Callable[[bytes], bytes], host: str) -> None:
-        """`exchange` sends a token to the broker, which is connected to as `host`, and gives the
-        broker's. Raises AuthenticationFailed, and what the exchange raises."""
+        """Logs in. `exchange` sends a token to the broker and returns the broker's token; `host`:
+        the name to which the client is connected. Raises AuthenticationFailed, and what `exchange`
+        raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
-    """A login by a password: PLAIN, or a mechanism of HASHES. `by_token`: the user is the id of a
-    delegation token, and the password its HMAC (KIP-48); SCRAM alone takes them."""
+    """A login with a password: PLAIN, or a mechanism of HASHES. `by_token`: the user is the id of a
+    delegation token, and the password its HMAC (KIP-48); only SCRAM supports that."""
 
     mechanism: str
     user: str
@@ -125,7 +132,7 @@ class Sasl:
         return f"{'delegation token' if self.by_token else 'user'} {self.user}"
 
     def authenticate(self, exchange: Callable[[bytes], bytes], _host: str) -> None:
-        """Raises AuthenticationFailed."""
+        """Logs in. Raises AuthenticationFailed."""
         if self.mechanism == "PLAIN":
             exchange(b"\0" + self.user.encode() + b"\0" + self.password.encode())
         else:
@@ -167,14 +174,14 @@ def _fields(answer: bytes) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Security of a connection, in plain values: it can be pickled for another process."""
+    """The security of a connection, in plain values that can be pickled for another process."""
 
     tls: Tls | None = None
     sasl: Login | None = None
 
 
 def protocol_of(security: Security | None) -> str:
-    """The protocol of the listeners that such a connection needs, as Kafka names it."""
+    """Returns Kafka's name of the protocol that a listener for such a connection has."""
     if security is None:
         return "PLAINTEXT"
     below = "PLAINTEXT" if security.tls is None else "SSL"

@@ -6,12 +6,12 @@
 | ssl.truststore.location or .certificates | the certificates to trust: a store, or PEM |
 | ssl.keystore.location | the client's certificates and key: a store |
 | ssl.keystore.certificate.chain, ssl.keystore.key | the same as PEM |
-| ssl.truststore.type, ssl.keystore.type | PEM, PKCS12, JKS; not set: by the name of the file |
+| ssl.truststore.type, ssl.keystore.type | PEM, PKCS12, JKS; default: by the name of the file |
 | ssl.truststore.password, ssl.keystore.password | of a store that is not PEM |
 | ssl.key.password | of the key |
-| ssl.endpoint.identification.algorithm | https; empty: any name of a broker will do |
+| ssl.endpoint.identification.algorithm | https; empty: the name of a broker is not checked |
 | sasl.mechanism | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI |
-| sasl.jaas.config | a login module; not set: section KafkaClient of the file of KAFKA_OPTS |
+| sasl.jaas.config | a login module; default: section KafkaClient of the file in KAFKA_OPTS |
 | of PLAIN, SCRAM | username="..." password="..." |
 | of SCRAM | tokenauth=true: the user is a delegation token, the password its HMAC |
 | of OAUTHBEARER | clientId, clientSecret, scope, extension_NAME, ssl.* of its endpoint |
@@ -22,9 +22,9 @@
 | sasl.kerberos.service.name | first part of the brokers' principals; or serviceName of GSSAPI |
 
 Options of Spark's formats have the prefix `kafka.`, files of settings have none. Stores of PKCS12
-and JKS are read as the broker reads its own, when the settings are read, and are PEM from there on.
-Classes of others (sasl.login.callback.handler.class) are refused. No error holds a value that may
-be secret.
+and JKS are read as the broker reads its own, when the settings are read, and are PEM from then on.
+Java classes (sasl.login.callback.handler.class) are refused. No error message contains a value that
+may be secret.
 """
 
 import os
@@ -39,12 +39,12 @@ from barnabas.client.security import HASHES, Login, Sasl, Security, Tls
 Found = TypeVar("Found")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 STORES = ("PEM", "PKCS12", "JKS")
-FAMILIES = ("security.", "ssl.", "sasl.")  # how the names of all of them begin
+FAMILIES = ("security.", "ssl.", "sasl.")  # the beginnings of their names
 MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER", "GSSAPI")
 JAAS, SECTION = "sasl.jaas.config", "KafkaClient"
 OAUTH = "sasl.oauthbearer."
 EXTENSION = "extension_"
-# Settings that name classes, and Kafka's own whose work is done here.
+# Settings that name classes, and Kafka's own classes whose function is built in here.
 CLASSES = {
     "sasl.login.callback.handler.class": ("OAuthBearerLoginCallbackHandler",),
     OAUTH + "jwt.retriever.class": (
@@ -54,13 +54,13 @@ CLASSES = {
 
 
 def parse_security(given: Mapping[str, str], prefix: str = "") -> Security | None:
-    """Of settings whose names begin with the prefix; None: nothing is asked for. Raises
-    BadSetting."""
+    """Returns the security of settings whose names begin with `prefix`; None without such settings.
+    Raises BadSetting."""
     return _Settings(given, prefix).security()
 
 
 class _Settings:
-    """Also where barnabas.tls.stores looks for a client's stores."""
+    """The settings, also for barnabas.tls.stores, which finds a client's stores with them."""
 
     def __init__(self, given: Mapping[str, str], prefix: str) -> None:
         self._given, self._prefix = given, prefix
@@ -103,7 +103,7 @@ class _Settings:
         )
 
     def _is_binary(self, store: str) -> bool:
-        """Whether a store is PKCS12 or JKS."""
+        """Returns whether a store is PKCS12 or JKS."""
         location = self.text(f"ssl.{store}.location") or ""
         is_named_so = location.lower().endswith((".jks", ".p12", ".pfx"))
         kind = self.text(f"ssl.{store}.type") or ("JKS" if is_named_so else "PEM")
@@ -117,7 +117,7 @@ class _Settings:
         return "".join(ssl.DER_cert_to_PEM_cert(one) for one in self._read(read_trusted))
 
     def _identity_of_store(self) -> tuple[str, str]:
-        """The chain and the key."""
+        """Returns the chain and the key, as PEM."""
         from barnabas.tls.stores import read_identity
 
         found = self._read(read_identity)
@@ -150,7 +150,7 @@ class _Settings:
         return Sasl(mechanism, options["username"], options["password"], by_token)
 
     def _jaas_options(self) -> Mapping[str, str]:
-        """Of the one login module."""
+        """Returns the options of the only login module."""
         from barnabas.config import ConfigError, jaas
 
         line = self.text(JAAS)

@@ -16,14 +16,14 @@ PROTOCOL = "share"
 @dataclass(frozen=True, slots=True)
 class SharePosition:
     """A group's start offset and lag in one partition; None: the group has not read the partition,
-    or the broker does not know."""
+    or the broker does not know the value."""
 
     start: int | None
     lag: int | None
 
 
 def describe_share_group(cluster: Cluster, group_id: str) -> Group:
-    """Raises GroupIdNotFound."""
+    """Returns a share group with its members. Raises GroupIdNotFound."""
 
     def step(connection: Connection) -> Struct:
         body = request(DESCRIBE).cls(groupIds=[group_id])
@@ -46,7 +46,8 @@ def describe_share_group(cluster: Cluster, group_id: str) -> Group:
 
 
 def share_positions(cluster: Cluster, group_id: str) -> dict[str, dict[int, SharePosition]]:
-    """The positions of a share group in all partitions that it has state for."""
+    """Returns the positions of a share group in all partitions for which it has a state, by topic
+    and partition."""
 
     def step(connection: Connection) -> dict[str, dict[int, SharePosition]]:
         asked = request(DESCRIBE_OFFSETS)

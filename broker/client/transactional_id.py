@@ -6,12 +6,12 @@
         producer.send(b"hello")
     held.end(commit=True)                             # or give held.prepared to another process
 
-`claim` takes the id's next epoch; later transactions go on from there, so a second claim fences the
-first claimer for good. Any process that has (name, producer id, epoch) may end the transaction:
+`claim` takes the id's next epoch; later transactions continue from it, so a second claim fences the
+first claimer for good. Any process that has (name, producer id, epoch) may end the transaction with
 `end_transaction`.
 
-Where the cluster's feature `transaction.version` is 2 (KIP-890) Produce adds partitions by itself
-and each end bumps the epoch; otherwise partitions are added first, and the epoch stays.
+If the cluster's feature `transaction.version` is 2 (KIP-890), Produce adds partitions by itself and
+each end bumps the epoch; otherwise partitions are added first, and the epoch stays.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TIMEOUT_MS = 60_000
 
 
 class Prepared(NamedTuple):
-    """All that is needed to end a transaction whose records are all acknowledged."""
+    """Everything that is needed to end a transaction whose records are all acknowledged."""
 
     name: str
     producer_id: int
@@ -41,12 +41,13 @@ class Prepared(NamedTuple):
 
 
 def bumps_epochs(connection: Connection) -> bool:
-    """Whether the cluster uses transactions version 2 (KIP-890)."""
+    """Returns whether the cluster uses transactions of version 2 (KIP-890)."""
     return connection.features.get("transaction.version", 0) >= 2
 
 
 class TransactionalId:
-    """Raises what brokers answer: InvalidTransactionTimeout, ProducerFenced, ..."""
+    """A transactional id of one producer. Methods raise the errors of the broker's answers:
+    InvalidTransactionTimeout, ProducerFenced, ..."""
 
     def __init__(self, cluster: Cluster, name: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
         self.cluster, self.name, self.timeout_ms = cluster, name, timeout_ms
@@ -59,7 +60,7 @@ class TransactionalId:
         return Prepared(self.name, self.producer_id, self.producer_epoch)
 
     def sequences_of(self, topic: str) -> dict[int, int]:
-        """The next sequence number in each partition; emptied when the epoch changes."""
+        """Returns the next sequence number of each partition; a new epoch clears them."""
         return self._sequences.setdefault(topic, {})
 
     def claim(self) -> None:
@@ -78,8 +79,8 @@ class TransactionalId:
         self._goes_on_with(int(answer.producerId), int(answer.producerEpoch))
 
     def include(self, connection: Connection, topic: str, partition: int) -> bool:
-        """Called before a batch goes to a partition on this connection. True: Produce itself adds
-        the partition to the transaction. False: AddPartitionsToTxn added it."""
+        """Adds a partition to the transaction before a batch is sent on this connection. Returns
+        True when Produce adds it itself, False when AddPartitionsToTxn has added it."""
         if bumps_epochs(connection) and connection.versions[0][1] >= IMPLICIT_FROM:
             return True
         if (topic, partition) not in self._included:
@@ -106,7 +107,8 @@ class TransactionalId:
         with_coordinator(self.cluster, self.name, ask, kind=TRANSACTION)
 
     def end(self, *, commit: bool) -> None:
-        """Raises InvalidTxnState or ProducerFenced when it has ended otherwise."""
+        """Ends the transaction. Raises InvalidTxnState or ProducerFenced when it has ended in
+        another way."""
         ended = _end(self.cluster, self.prepared, commit)
         self._included.clear()
         if ended.producerId >= 0:
@@ -124,8 +126,9 @@ class TransactionalId:
 
 def end_transaction(cluster: Cluster, prepared: Prepared, *, commit: bool) -> bool:
     """Ends a transaction that another producer wrote. It may be repeated: it returns True while the
-    transaction's last end was this one, and False when it ended otherwise (by its timeout, or by a
-    new claim of its id). Raises InvalidProducerIdMapping when the id has expired."""
+    transaction's last end was this one, and False when the transaction ended in another way (by its
+    timeout, or by a new claim of its id). Raises InvalidProducerIdMapping when the id has
+    expired."""
     try:
         _end(cluster, prepared, commit)
     except (InvalidTxnState, ProducerFenced, InvalidProducerEpoch):

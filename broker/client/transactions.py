@@ -1,8 +1,8 @@
-"""Transactions as an administrator sees them: listed, described, found hanging, and aborted.
+"""Transactions for administrators: lists, describes and aborts them, and finds hanging ones.
 
 A transaction hangs when a partition holds it open and no coordinator has it in progress: readers
 with isolation.level=read_committed stop before it until a marker is written. Functions raise the
-KafkaErrors that a broker answers, and repeat requests after retriable ones.
+KafkaError of the broker's answer, and repeat requests after retriable errors.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def list_transactions(
     longer_than_ms: int = -1,
     pattern: str | None = None,
 ) -> list[Struct]:
-    """The rows of every broker: transactionalId, producerId, transactionState."""
+    """Returns the rows of every broker: transactionalId, producerId, transactionState. `states`,
+    `producer_ids`, `longer_than_ms` and `pattern` are filters. Raises ValueError for an unknown
+    state."""
     low = PATTERN_FROM if pattern is not None else DURATION_FROM if longer_than_ms >= 0 else 0
     body = request(LIST_TRANSACTIONS).cls(
         stateFilters=list(states), producerIdFilters=list(producer_ids)
@@ -74,7 +76,8 @@ def list_transactions(
 
 
 def describe_transactions(cluster: Cluster, names: Iterable[str]) -> list[Struct]:
-    """DescribeTransactions' rows, in order. Raises TransactionalIdNotFound."""
+    """Returns the rows of DescribeTransactions, in the order of `names`. Raises
+    TransactionalIdNotFound."""
 
     def one(name: str) -> Struct:
         body = request(DESCRIBE_TRANSACTIONS).cls(transactionalIds=[name])
@@ -97,7 +100,7 @@ def _coordinator(cluster: Cluster, name: str) -> Connection:
 def open_transactions(
     cluster: Cluster, topic: str, partitions: Iterable[int]
 ) -> Iterator[OpenTransaction]:
-    """What these partitions hold open."""
+    """Yields the transactions that these partitions hold open."""
     message = request(DESCRIBE_PRODUCERS)
     for index in partitions:
         rows = [message.struct("topics")(name=topic, partitionIndexes=[index])]
@@ -126,7 +129,7 @@ def open_transactions(
 def hanging_transactions(
     cluster: Cluster, topics: Iterable[str], older_than_ms: int
 ) -> list[OpenTransaction]:
-    """Those of the partitions' open transactions that no coordinator will ever end."""
+    """Returns the open transactions of the partitions that no coordinator will ever end."""
     now_ms = int(time.time() * 1000)
     suspects = [
         row
