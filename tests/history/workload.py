@@ -63,10 +63,13 @@ def name_of(topic: str, partition: int) -> str:
     return f"{topic}/{partition}"
 
 
-def create_topics(address: str) -> None:
+def create_topics(address: str, replicas: int = 1, **config: str) -> None:
+    """`config`: of both topics, with _ for each dot."""
+    given = {name.replace("_", "."): value for name, value in config.items()}
     admin = AdminClient({"bootstrap.servers": address, **COMMON})
     made = admin.create_topics(
-        [NewTopic(name, PARTITIONS, 1) for name in (INPUT, COPY)], operation_timeout=10
+        [NewTopic(name, PARTITIONS, replicas, config=given) for name in (INPUT, COPY)],
+        operation_timeout=10,
     )
     for future in made.values():
         future.result(20)
