@@ -70,14 +70,15 @@ def of_cluster(operation: int) -> Access:
 
 
 def of_group(operation: int) -> Access:
-    """The request has the group's name as `groupId`."""
+    """The access of a request that has the group's name as `groupId`."""
     return Access((Whole(operation, GROUP, "groupId"),))
 
 
 def of_rows(
     operation: int, resource_type: int, asked: str, answered: str, name: str = ""
 ) -> Access:
-    """A list whose rows have the resource's name as `name`, or are the name."""
+    """The access of a request with a list whose rows have the resource's name as `name`, or are the
+    name."""
 
     def resource(row: Any) -> Resource:
         return resource_type, getattr(row, name) if name else row

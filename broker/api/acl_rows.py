@@ -32,7 +32,8 @@ NO_AUTHORIZER = "No authorizer is configured on this broker (authorizer.class.na
 
 
 def filter_of(row: Struct) -> AclBindingFilter:
-    """Raises InvalidRequest. In version 0 every filter is for literal names."""
+    """Returns the filter in a row of a request. Raises InvalidRequest. In version 0 every filter is
+    for literal names."""
     _check("resource type", row.resourceTypeFilter, RESOURCE_TYPES, ANY)
     _check("pattern type", row.patternTypeFilter, PATTERN_TYPES, ANY, MATCH)
     _check("operation", row.operation, OPERATIONS, ANY)
@@ -49,7 +50,7 @@ def filter_of(row: Struct) -> AclBindingFilter:
 
 
 def rule_of(row: Struct) -> AclBinding:
-    """A rule to be created. Raises InvalidRequest, with Kafka's texts where it has some."""
+    """Returns a rule to be created. Raises InvalidRequest, with Kafka's text if it has one."""
     _check("resource type", row.resourceType, RESOURCE_TYPES)
     _check("pattern type", row.resourcePatternType, PATTERN_TYPES)
     _check("operation", row.operation, OPERATIONS)
@@ -75,7 +76,7 @@ def _check(what: str, code: int, known: Mapping[str, int], *others: int) -> None
 def error_of_outcome(
     outcome: MetadataError | None, call: Call[MetadataContext]
 ) -> KafkaError | None:
-    """The error that the client gets for what AclStore.change says of a pattern."""
+    """Returns the error that the client gets for an outcome of AclStore.change."""
     if outcome is None:
         return None
     if isinstance(outcome, ZnodeDataError):
@@ -84,7 +85,7 @@ def error_of_outcome(
 
 
 def text_of(rule: AclBinding) -> str:
-    """A rule as the audit log writes it."""
+    """Returns a rule as the audit log writes it."""
     pattern, entry = rule
     return (
         f"{_name(PERMISSIONS, entry.permission)} {entry.principal[:200]!r}"

@@ -79,8 +79,8 @@ class Call(Generic[Context]):
             raise ERRORS[resource_type]()
 
     def may_by_cluster(self, operation: int, resource_type: int, name: str) -> bool:
-        """Whether the client may do an operation with a resource because it may do it with the
-        cluster. A client without that right may still have the one for the resource."""
+        """Returns whether the client may do an operation with a resource because it may do it with
+        the cluster. A client without that right may still have the right for the resource."""
         if self.authorizer is None:
             return True
         if not self.may(operation, quiet=True):
@@ -90,7 +90,7 @@ class Call(Generic[Context]):
         return True
 
     def may_any(self, operation: int, resource_type: int) -> bool:
-        """Whether the client may do an operation with some resource of a type."""
+        """Returns whether the client may do an operation with some resource of a type."""
         return self.authorizer is None or self.authorizer.authorize_any(
             self.principal, self.peer[0], operation, resource_type
         )
@@ -98,13 +98,14 @@ class Call(Generic[Context]):
     def permitted(
         self, rows: Iterable[T], operation: int, resource_type: int, name: Callable[[T], str]
     ) -> Iterable[T]:
-        """The rows with whose resources the client may do an operation; it has not named them."""
+        """Returns the rows with whose resources the client may do an operation. The client has not
+        named these resources, so the audit log gets no denial."""
         if self.authorizer is None:
             return rows
         return [row for row in rows if self.may(operation, resource_type, name(row), quiet=True)]
 
     def authorized_operations(self, resource_type: int, name: str = CLUSTER_NAME) -> int:
-        """What the client may do with a resource, as a bit set (KIP-430)."""
+        """Returns the operations that the client may do with a resource, as a bit set (KIP-430)."""
         supported = SUPPORTED[resource_type]
         if self.authorizer is None:
             return supported

@@ -63,7 +63,7 @@ class LoginContext(NamedTuple):
     build_principal: BuildPrincipal | None  # None: the principal is the user that logged in
 
     def delayed(self, answer: Struct) -> Later:
-        """The answer to a login that failed."""
+        """Returns the answer to a failed login, which is sent after `delay_ms`."""
         later = Later()
         self.after(self.delay_ms, lambda: later.settle(answer))
         return later

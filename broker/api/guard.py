@@ -47,7 +47,7 @@ def guarded(api: Api, asked: Struct, call: Call[Any]) -> Struct | Later:
 def _divided(
     checked: Rows, asked: Struct, call: Call[Any]
 ) -> tuple[Sequence[Any], dict[int, list[Any]]]:
-    """The permitted rows, and the others by their error codes."""
+    """Returns the permitted rows, and the others by their error codes."""
     permitted, denied = [], dict[int, list[Any]]()
     for row in getattr(asked, checked.asked):
         resource = checked.resource(row)

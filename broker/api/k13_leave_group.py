@@ -37,7 +37,7 @@ def _code(error: KafkaError | None) -> int:
 
 
 def refuse(request: Struct, code: int, call: Call[GroupContext]) -> Struct:
-    if call.version >= BATCHED_FROM and code == UnknownMemberId.code:  # there is no such group
+    if call.version >= BATCHED_FROM and code == UnknownMemberId.code:  # the group does not exist
         row = call.struct("members")
         members = [
             row(memberId=m.memberId, groupInstanceId=m.groupInstanceId, errorCode=code)

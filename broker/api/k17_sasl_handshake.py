@@ -1,9 +1,9 @@
 """SaslHandshake (17), versions 0 and 1: the client chooses a mechanism for its login.
 
 After version 1 the tokens come in SaslAuthenticate; after version 0 they come without a header
-(k36_sasl_authenticate.py). An unknown mechanism is answered with those there are, and closes the
-connection. A connection that needs no login gets ILLEGAL_SASL_STATE, as in Kafka; so does one that
-logs in again within a second. A login that does not expire cannot begin again (KIP-368).
+(k36_sasl_authenticate.py). The answer to an unknown mechanism lists the enabled ones, and the
+connection closes. A connection that needs no login gets ILLEGAL_SASL_STATE, as in Kafka; so does
+one that logs in again within a second. A login that does not expire cannot begin again (KIP-368).
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def handle(request: Struct, call: Call[LoginContext]) -> Struct | Later:
 
 
 def _before(pending: PendingRequest) -> str | None:
-    """The mechanism of the login before; empty at the first login, None where none may begin."""
+    """Returns the mechanism of the previous login; "" at the first login, None where no login may
+    begin."""
     if pending.login == NEEDED:
         return ""
     if pending.login != EXPIRING:

@@ -134,7 +134,7 @@ def _one(
 def _code_of_partition(
     topic: str, index: int, state: ClusterState, call: Call[TransactionContext]
 ) -> int:
-    """The error code of a partition that no transaction can have; 0 for the others."""
+    """Returns the error code of a partition that no transaction can have; 0 for others."""
     if call.version < SEVERAL_FROM and not call.may(WRITE, TOPIC, topic):
         return TopicAuthorizationFailed.code
     return UnknownTopicOrPartition.code if state.partition(topic, index) is None else 0

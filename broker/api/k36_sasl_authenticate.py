@@ -72,7 +72,7 @@ def refuse(request: Struct, code: int, call: Call[LoginContext]) -> Struct:
 
 
 def answer_raw(pending: PendingRequest, context: LoginContext) -> bytes | None:
-    """The broker's token, framed; None: the connection closes later, without an answer."""
+    """Returns the broker's token, framed; None: the connection closes later, without an answer."""
     assert pending.login == RAW_TOKENS
     try:
         token, _ = _step(context, pending, pending.data)
@@ -83,8 +83,8 @@ def answer_raw(pending: PendingRequest, context: LoginContext) -> bytes | None:
 
 
 def _step(context: LoginContext, pending: PendingRequest, token: bytes) -> tuple[bytes, int]:
-    """Returns the broker's token, and how long the login lasts when it is over (0: it does not end,
-    or goes on). Raises LoginFailed."""
+    """Returns the broker's token, and the lifetime of a complete login in ms (0: it does not end,
+    or is not complete). Raises LoginFailed."""
     logins, session = context.logins(), Session.decode(pending.session)
     try:
         answer = logins.step(pending.listener, session, token)
@@ -105,7 +105,7 @@ def _step(context: LoginContext, pending: PendingRequest, token: bytes) -> tuple
 def _logged_in(
     context: LoginContext, pending: PendingRequest, session: Session, answer: Answer
 ) -> int:
-    """Opens the connection. Returns how long the login lasts, in ms; 0: it does not end."""
+    """Opens the connection. Returns the lifetime of the login in ms; 0: it does not end."""
     logins, (host, port) = context.logins(), pending.peer
     principal = built_principal(
         context.build_principal,
@@ -143,5 +143,5 @@ def _logged_in(
 
 
 def _shown(principal: bytes) -> str:
-    """User.alice, as Kafka writes it in this text."""
+    """Returns the principal as Kafka writes it in this text: User.alice."""
     return principal.decode().replace(":", ".", 1)

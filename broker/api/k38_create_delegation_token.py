@@ -64,7 +64,7 @@ def _owner(request: Struct, call: Call[TokenContext]) -> str:
 
 
 def _renewers(request: Struct) -> list[str]:
-    """Raises InvalidPrincipalType, InvalidRequest."""
+    """Returns the renewers. Raises InvalidPrincipalType, InvalidRequest."""
     if len(request.renewers) > RENEWERS_MAX:
         raise InvalidRequest(f"more than {RENEWERS_MAX} renewers")
     for row in request.renewers:

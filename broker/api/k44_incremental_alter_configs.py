@@ -58,8 +58,8 @@ def handle(request: Struct, call: Call[ConfigContext]) -> Struct:
 def _alter_loggers(
     name: str, changes: list[Change], validate_only: bool, call: Call[ConfigContext]
 ) -> None:
-    """Sets or deletes the levels of loggers; without its own level, a logger uses that of its
-    parent. Raises InvalidRequest and InvalidConfig before it changes any."""
+    """Sets or deletes the levels of loggers; a logger without its own level uses that of its
+    parent. Raises InvalidRequest and InvalidConfig before it changes any level."""
     if not (name.isascii() and name.isdecimal()):
         raise InvalidRequest(f"Node id must be an integer, but it is: {name[:60]}")
     if name != str(call.context.node_id):

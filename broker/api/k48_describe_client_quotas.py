@@ -53,7 +53,7 @@ def handle(request: Struct, call: Call[QuotaContext]) -> Struct:
 
 
 def _conditions(components: list[Struct]) -> dict[str, Condition]:
-    """The condition for each type. Raises KafkaError, as Kafka's ClientQuotasImage."""
+    """Returns the condition for each type. Raises KafkaError, as Kafka's ClientQuotasImage does."""
     found: dict[str, Condition] = {}
     for row in components:
         kind = row.entityType

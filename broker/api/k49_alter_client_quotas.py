@@ -55,7 +55,7 @@ def _answer(call: Call[QuotaContext], outcomes: dict[Names, KafkaError | None]) 
 
 
 def _text(names: dict[str, str | None]) -> str:
-    """An entity as Kafka writes it."""
+    """Returns an entity as Kafka writes it."""
     inner = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in names.items())
     return f"ClientQuotaEntity(entries={{{inner}}})"
 

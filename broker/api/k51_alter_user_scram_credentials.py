@@ -78,7 +78,7 @@ def _problem(row: Struct, call: Call[UserContext]) -> KafkaError | None:
 
 
 def _alter(row: Struct, users: UserCredentials) -> None:
-    """Raises KafkaError, MetadataError."""
+    """Carries out one row. Raises KafkaError, MetadataError."""
     mechanism = TYPES[row.mechanism]
     if _is_deletion(row):
         users.delete(row.name, mechanism)

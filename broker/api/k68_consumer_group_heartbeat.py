@@ -79,7 +79,8 @@ def handle(request: Struct, call: Call[GroupContext]) -> Later:
 
 
 def _may_see(call: Call[GroupContext]) -> Callable[[str], bool] | None:
-    """The topics that a regular expression of this client may match."""
+    """Returns the filter of the topics that a regular expression of this client may match; None:
+    all."""
     if call.authorizer is None:
         return None
     return lambda name: call.may(DESCRIBE, TOPIC, name, quiet=True)

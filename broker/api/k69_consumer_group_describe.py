@@ -88,7 +88,7 @@ def _group(group_id: str, request: Struct, call: Call[GroupContext]) -> Struct:
 
 
 def may_see_topics(assignments: Iterable[Struct], call: Call[Any]) -> bool:
-    """Whether the client may describe every topic of a group's assignments."""
+    """Returns whether the client may describe every topic of a group's assignments."""
     if call.authorizer is None:
         return True
     names = {part.topicName for row in assignments for part in row.topicPartitions}

@@ -1,8 +1,8 @@
 """An answer that comes later: a handler returns it instead of blocking its thread.
 
 The code with the answer calls `settle` or `fail`, once, from any thread, also before the handler
-has returned. The connection waits meanwhile: the broker does not read from it while one of its
-requests has no answer. If a Later is garbage-collected before `settle`, the connection is closed.
+has returned. Until then the broker does not read from the connection, because one of its requests
+has no answer. If a Later is garbage-collected before `settle`, the connection is closed.
 """
 
 from __future__ import annotations

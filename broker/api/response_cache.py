@@ -13,7 +13,7 @@ from barnabas.metadata.cluster_state import ClusterState
 
 
 def response_cache(table: Mapping[int, Api]) -> ResponseCache:
-    """A cache for the APIs whose answers may last."""
+    """Returns a cache for the APIs whose answers may be cached."""
     return ResponseCache(
         tuple(
             (row.key, row.version_min, row.version_max)

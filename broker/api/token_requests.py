@@ -1,4 +1,5 @@
-"""What the four APIs of delegation tokens share: who may call them, principals in two fields."""
+"""The common parts of the four APIs of delegation tokens: who may call them, and principals in two
+fields."""
 
 from __future__ import annotations
 
@@ -13,15 +14,16 @@ USER = "User"
 
 
 def check_login(call: Call[TokenContext]) -> None:
-    """Raises DelegationTokenRequestNotAllowed for a client that has not logged in, or by a token:
-    no token may make tokens, or see one."""
+    """Raises DelegationTokenRequestNotAllowed for a client that has not logged in, or has logged in
+    with a token: such a client may neither create nor see tokens."""
     session = call.pending.session
     if call.principal == ANONYMOUS or (session and Session.decode(session).by_token):
         raise DelegationTokenRequestNotAllowed
 
 
 def changes(call: Call[TokenContext]) -> DelegationTokenChanges:
-    """Raises DelegationTokenAuthDisabled where there is no secret key, and as check_login."""
+    """Returns the changes of tokens. Raises DelegationTokenAuthDisabled without a secret key, and
+    what check_login raises."""
     check_login(call)
     found = call.context.tokens()
     if found is None:
@@ -30,12 +32,13 @@ def changes(call: Call[TokenContext]) -> DelegationTokenChanges:
 
 
 def no_expiry(code: int) -> int:
-    """The expiry in a refusal: Kafka's brokers write -1, its controllers 0."""
+    """Returns the expiry in a refusal: Kafka's brokers write -1, its controllers 0."""
     return -1 if code == DelegationTokenRequestNotAllowed.code else 0
 
 
 def requester_fields(call: Call[TokenContext], principal: str) -> dict[str, str]:
-    """Who asked for a token, which is not always its owner; from version 3 on."""
+    """Returns the fields of the principal that requested a token, who is not always its owner; from
+    version 3 on."""
     kind, name = parts_of(principal)
     if call.version < 3:
         return {}
@@ -43,6 +46,6 @@ def requester_fields(call: Call[TokenContext], principal: str) -> dict[str, str]
 
 
 def parts_of(principal: str) -> tuple[str, str]:
-    """(type, name)"""
+    """Returns (type, name) of a principal."""
     kind, _, name = principal.partition(":")
     return kind, name
