@@ -192,7 +192,7 @@ ACTIONS = {"list": _list, "add": _add, "remove": _remove}
 
 
 def _named(arguments: argparse.Namespace) -> list[tuple[int, str]]:
-    """Resource types and names of the options."""
+    """Returns resource types and names of the options."""
     found = [
         (RESOURCE_TYPES[kind], name)
         for option, kind in RESOURCES.items()
@@ -232,7 +232,7 @@ def _rules(arguments: argparse.Namespace) -> Iterable[Acl]:
 
 
 def _wanted(arguments: argparse.Namespace) -> Iterable[tuple[int, str, int]]:
-    """Resource types, names and operations."""
+    """Yields resource types, names and operations."""
     for resource_type, name in _named(arguments):
         for operation in arguments.operation:
             yield resource_type, name, operation

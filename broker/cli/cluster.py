@@ -238,7 +238,7 @@ def _elect(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _named(cluster: Cluster, names: Sequence[str]) -> list[Topic]:
-    """The topics, all without names. Raises UnknownTopicOrPartition."""
+    """Returns the named topics, or all topics without names. Raises UnknownTopicOrPartition."""
     return [cluster.topic(name) for name in names] if names else list(cluster.topics().values())
 
 
@@ -299,7 +299,7 @@ def _reassign(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _plan(cluster: Cluster, names: Sequence[str], brokers: Sequence[int]) -> int:
-    """Prints a plan: replicas placed as of new topics, over the racks."""
+    """Prints a plan that places the replicas as those of new topics, over the racks."""
     from barnabas.controller.placement import place
 
     if not names:
@@ -321,7 +321,7 @@ def _plan(cluster: Cluster, names: Sequence[str], brokers: Sequence[int]) -> int
 
 
 def _live(cluster: Cluster, broker: int) -> Any:
-    """The broker of an id. Raises LeaderNotAvailable."""
+    """Returns a live broker. Raises LeaderNotAvailable."""
     if not cluster.brokers:
         cluster.retrying(lambda: cluster.refresh([]))
     found = cluster.brokers.get(broker)
@@ -368,8 +368,8 @@ def _wait(cluster: Cluster, places: Sequence[Place], arguments: argparse.Namespa
 
 
 def _drain(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    """Moves some partitions at a time. What is to do is read from the cluster each time, so that
-    a drain that was ended goes on."""
+    """Moves a limited number of partitions at a time. It reads the rest from the cluster each time,
+    so that an interrupted drain can continue."""
     from barnabas.client.evacuation import NoOtherBroker, evacuated
 
     leaving, moved = arguments.broker, 0

@@ -1,12 +1,12 @@
 """`barnabas start --cluster COUNT`: several brokers and ZooKeeper, for development.
 
-Each broker is a process of its own, `barnabas start` with the given settings. Below the log
-directory are `broker-1`, `broker-2`, ... and `zookeeper`; beside each broker's directory is its log
-`broker-1.log`, which a start begins anew. Ports follow those of the given listeners. When
-zookeeper.connect is set, that ZooKeeper is used and none is started.
+Each broker is its own process, `barnabas start` with the given settings. Below the log directory
+are `broker-1`, `broker-2`, ... and `zookeeper`; beside each broker's directory is its log
+`broker-1.log`, which each start overwrites. Ports follow those of the given listeners. When
+zookeeper.connect is set, the brokers use that ZooKeeper and the command starts none.
 
-A broker that ends is reported, and the others go on. The stop ends one broker after another, so
-that each one hands over its leadership, and ZooKeeper last. A second signal kills them.
+The command reports a broker that ends, and the others continue. The stop ends one broker after
+another, so that each one hands over its leadership, and ZooKeeper last. A second signal kills them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Event = tuple[str, object]  # "ready" or "ended" and a broker, or "signal" and i
 
 
 class _Broker:
-    """One `barnabas start`. Its thread writes what it says to its log, and puts events."""
+    """One `barnabas start`. Its thread writes the process's output to its log, and puts events."""
 
     def __init__(
         self, number: int, words: list[str], log: Path, events: SimpleQueue[Event]
@@ -63,8 +63,8 @@ class _Broker:
         )
 
     def follow(self) -> None:
-        """Begins to read what it says. Call it when all processes run: no thread may exist when one
-        is forked."""
+        """Begins to read the output. Call it when all processes run: no thread may exist when a
+        process is forked."""
         NamedThread(target=self._read, name=f"output-{self.number}", daemon=True).start()
 
     def _read(self) -> None:
@@ -80,7 +80,7 @@ class _Broker:
         self._events.put(("ended", self))
 
     def stop(self) -> None:
-        """SIGTERM; SIGKILL when it does not end in time."""
+        """Sends SIGTERM, and SIGKILL when the process does not end in time."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -94,7 +94,7 @@ class DevelopmentCluster:
     """The brokers 1 to the number that --cluster gives."""
 
     def __init__(self, config: BrokerConfig, arguments: argparse.Namespace) -> None:
-        """Raises CannotStartCluster for settings that cannot hold for several brokers."""
+        """Raises CannotStartCluster for settings that several brokers cannot share."""
         self._config, self._count = config, int(arguments.cluster)
         self._given = ["--config", arguments.config] if arguments.config else []
         self._given += [word for text in arguments.settings for word in ("--set", text)]
@@ -171,7 +171,7 @@ class DevelopmentCluster:
         return True
 
     def _settings(self, number: int, connect: str) -> Mapping[str, str]:
-        """The settings of one broker; those of replication give way to what is set."""
+        """Returns the settings of one broker; given settings override those of replication."""
         config, is_set = self._config, self._config.is_set
         factor = min(REPLICATION_MAX, self._count)
         minimum = min(MIN_ISR_MAX, self._count)

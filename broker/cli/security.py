@@ -179,7 +179,7 @@ def _renew(arguments: argparse.Namespace) -> int:
 
 
 def _hosts(given: Sequence[str]) -> list[str]:
-    """The names in the broker's certificate; the advertised one is the first."""
+    """Returns the names in the broker's certificate; the first one is advertised."""
     if len(given) > HOST_COUNT_MAX:
         raise ConfigError(f"--host: {len(given)} names, {HOST_COUNT_MAX} at most.")
     local = ["localhost", LOOPBACK, "::1"]
@@ -189,7 +189,7 @@ def _hosts(given: Sequence[str]) -> list[str]:
 
 
 def _settings(arguments: argparse.Namespace, directory: Path) -> dict[str, str]:
-    """The lines of the new server.properties. Raises ConfigError."""
+    """Returns the lines of the new server.properties. Raises ConfigError."""
     taken = dict[str, str]()
     if arguments.config:
         for row in parse_properties(read_limited(arguments.config), arguments.config):
@@ -238,7 +238,7 @@ def _client_settings(directory: Path, user: str, password: str) -> dict[str, str
 
 
 def _properties(settings: dict[str, str]) -> bytes:
-    """In the grammar of java.util.Properties."""
+    """Returns settings in the grammar of java.util.Properties."""
     lines = ["# made by `barnabas security init`"]
     for key, value in settings.items():
         escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
@@ -268,7 +268,7 @@ def _write_new(directory: Path, files: dict[str, bytes]) -> list[Path]:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """The file has its mode before it has its contents."""
+    """Writes a file, which has its mode before it has its contents."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(data)
         file.flush()

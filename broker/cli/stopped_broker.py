@@ -31,7 +31,8 @@ def settings_option(parser: argparse.ArgumentParser, summary: str) -> None:
 
 
 def errors_of_one_line(run: Command) -> Command:
-    """Makes a line and exit status 1 of wrong settings, and of a directory that cannot be used."""
+    """Wraps a command: it prints wrong settings, or a directory that cannot be used, in one line,
+    and returns exit status 1."""
 
     @wraps(run)
     def reporting(arguments: argparse.Namespace) -> int:
@@ -54,7 +55,8 @@ def errors_of_one_line(run: Command) -> Command:
 
 @contextmanager
 def stopped_users(config: BrokerConfig) -> Iterator["StoppedUsers"]:
-    """Raises MetadataError, and UnusableDirectory when the broker runs."""
+    """Opens the users of a broker that does not run. Raises MetadataError, and UnusableDirectory
+    when the broker runs."""
     from barnabas.controller.user_credentials import UserCredentials
     from barnabas.metadata.cluster_state import ClusterStateReader
     from barnabas.stages.stopped import stopped_tree
@@ -71,15 +73,15 @@ class StoppedUsers:
         self._credentials, self._state = credentials, state
 
     def store(self, user: "NewUser") -> None:
-        """Raises KafkaError, MetadataError."""
+        """Stores a user. Raises KafkaError, MetadataError."""
         self._credentials.store(user.name, user.mechanism, user.credential())
 
     def delete(self, name: str, mechanism: str) -> None:
-        """Raises ResourceNotFound, MetadataError."""
+        """Deletes a credential. Raises ResourceNotFound, MetadataError."""
         self._credentials.delete(name, mechanism)
 
     def found(self, name: str | None) -> list[tuple[str, str, int]]:
-        """Names, mechanisms and iterations; those of one user, or of all."""
+        """Returns names, mechanisms and iterations of one user, or of all users."""
         from barnabas.security import credentials
 
         names = credentials.users(self._state) if name is None else [name]

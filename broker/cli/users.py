@@ -88,7 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _stopped(arguments: argparse.Namespace) -> BrokerConfig | None:
-    """The settings of the broker that does not run; None: a broker runs. Raises ConfigError."""
+    """Returns the settings of the broker that does not run; None: a broker runs. Raises
+    ConfigError."""
     if arguments.config is None and not arguments.settings:
         return None
     return BrokerConfig.load(arguments.config, arguments.settings)
@@ -104,7 +105,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _found(arguments: argparse.Namespace, name: str | None) -> Sequence[tuple[str, str, int]]:
-    """Users, mechanisms and iterations."""
+    """Returns users, mechanisms and iterations."""
     if (config := _stopped(arguments)) is not None:
         with stopped_users(config) as users:
             return users.found(name)
@@ -207,7 +208,7 @@ def _named(arguments: argparse.Namespace) -> "NewUser":
 
 
 def _password(path: str | None) -> str:
-    """Raises ConfigError."""
+    """Returns the password of a file, or of the terminal. Raises ConfigError."""
     if path is None and not sys.stdin.isatty():
         raise ConfigError("the password is missing. Give --password-file FILE, or `-` for a pipe.")
     if path is None:

@@ -1,8 +1,8 @@
 """One ZooKeeper server on loopback, from the jars that pyspark ships: for development and tests.
 
-`missing` says what to install when it cannot run. The server is a process of its own, in a session
-of its own, so that Ctrl-C does not end it before the brokers. It ends with the process that started
-it, also when that is killed.
+`missing` says what to install when it cannot run. The server is its own process, in its own
+session, so that Ctrl-C does not end it before the brokers. It ends with the process that started
+it, also when that one is killed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LIBC = ctypes.CDLL(None)
 
 
 def jars(names: Sequence[str] = JARS) -> list[Path]:
-    """The jars of the server; fewer than names if some are missing."""
+    """Returns the jars of the server; fewer than `names` if some are missing."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         return []
@@ -49,7 +49,7 @@ def jars(names: Sequence[str] = JARS) -> list[Path]:
 
 
 def missing() -> str | None:
-    """Why ZooKeeper cannot run here, and what to install; None when it can."""
+    """Returns why ZooKeeper cannot run here, and what to install; None when it can."""
     if shutil.which("java") is None:
         return "java is not installed. Install Java 11 or later (apt install default-jre-headless)"
     if importlib.util.find_spec("pyspark") is None:
@@ -64,21 +64,21 @@ def missing() -> str | None:
 def command(
     configuration: Path, flags: Sequence[str] = (), more_jars: Sequence[str] = ()
 ) -> list[str]:
-    """The command of a server. `more_jars`: names as in JARS."""
+    """Returns the command of a server. `more_jars`: names as in JARS."""
     classes = os.pathsep.join(str(jar) for jar in jars((*JARS, *more_jars)))
     return ["java", *FLAGS, *flags, "-cp", classes, MAIN, str(configuration)]
 
 
 def free_port() -> int:
-    """A port of loopback that is free now; another process may take it."""
+    """Returns a port of loopback that is free now; another process may take it."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         return int(held.getsockname()[1])
 
 
 def end_with_parent() -> None:
-    """Makes this process end when the one that started it does. Call it in the child, before exec;
-    it does nothing where the kernel is not Linux."""
+    """Makes this process end when the process that started it ends. Call it in the child, before
+    exec; it does nothing where the kernel is not Linux."""
     try:
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     except AttributeError:
@@ -98,7 +98,7 @@ class ZooKeeperProcess:
         self.address = ""
 
     def start(self) -> None:
-        """Returns when it answers. Raises CannotStartZooKeeper, OSError."""
+        """Starts the server and waits until it answers. Raises CannotStartZooKeeper, OSError."""
         reason = missing()
         if reason is not None:
             raise CannotStartZooKeeper(reason)
@@ -136,7 +136,7 @@ class ZooKeeperProcess:
             return False
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL if it does not end in time."""
+        """Sends SIGTERM, then SIGKILL if the server does not end in time."""
         process, self._process = self._process, None
         if process is None:
             return
