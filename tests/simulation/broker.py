@@ -1,0 +1,420 @@
+"""One broker of a simulated cluster: the shipped code, composed without threads and sockets.
+
+Metadata, controller, replicas, fetchers, ISR changes, log and native handlers are those that
+`barnabas start` runs (broker/stages composes them there). What a thread does there in a loop is an
+`Actor` here: the world runs one step of one actor at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simulation.zookeeper_model import Fault, Session
+
+from barnabas.api import k04_leader_and_isr, k05_stop_replica, k06_update_metadata
+from barnabas.api.call import Call
+from barnabas.api.contexts import ReplicaContext
+from barnabas.api.table import api_table
+from barnabas.cext.fetch.fetch import FetchHandler, ParkedFetch
+from barnabas.cext.fetch.sessions import FetchSessions
+from barnabas.cext.memory.epoch import Epochs
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.partition.partitions import PartitionTable
+from barnabas.cext.produce.produce import ParkedProduce, ProduceHandler
+from barnabas.client.connection import Connection
+from barnabas.client.failures import CannotConnect, ConnectionLost
+from barnabas.config import BrokerConfig, DynamicConfig, TopicConfig
+from barnabas.config.listeners import Listener
+from barnabas.controller import channel_manager
+from barnabas.controller import controller as controller_thread
+from barnabas.controller.channel_manager import ControllerChannelManager
+from barnabas.controller.controller import Controller
+from barnabas.controller.controller_role import ClusterRole
+from barnabas.controller.elections import Elections
+from barnabas.controller.features import registered_features
+from barnabas.controller.reassignments import Reassignments
+from barnabas.controller.topic_deletion import TopicDeletion
+from barnabas.controller.topics import TopicController
+from barnabas.errors import KafkaError
+from barnabas.metadata.cluster_state import ClusterStateReader
+from barnabas.metadata.tree import MetadataError, StoreUnavailable
+from barnabas.server import replica_fetchers
+from barnabas.server.isr import IsrChanges
+from barnabas.server.membership import Membership
+from barnabas.server.registration import claim_cluster
+from barnabas.server.replica_fetchers import Brokers, FetchSettings, Listeners, ReplicaFetchers
+from barnabas.server.replica_manager import ReplicaManager, deleted_logs, wanted_logs
+from barnabas.storage.checkpoint_writer import CheckpointWriter
+from barnabas.storage.log_dirs import LogDir, keep_usable, open_directories
+from barnabas.storage.log_manager import LogManager
+from barnabas.wire import request
+from barnabas.wire.headers import (
+    decode_request_header,
+    decode_response_header,
+    encode_request,
+    encode_request_header,
+    encode_response,
+)
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+PRODUCE, FETCH = 0, 1
+VERSIONS = {row.key: (row.version_min, row.version_max) for row in api_table(True).values()}
+HANDLED = {row.KEY: row for row in (k04_leader_and_isr, k05_stop_replica, k06_update_metadata)}
+SHRINK_MS, GROW_MS, CHECKPOINT_MS = 1500, 200, 5000
+SETTINGS = {
+    "metadata.store": "zookeeper",
+    "zookeeper.connect": "model",
+    "log.durability": "os",
+    "replica.lag.time.max.ms": "3000",
+    "replica.fetch.wait.max.ms": "0",  # the world decides when a follower asks again
+    "replica.fetch.backoff.ms": "100",
+    "num.recovery.threads.per.data.dir": "1",
+    "log.cleaner.enable": "false",
+    "metrics.port": "-1",
+}
+
+
+class StillThread:
+    """Takes the place of NamedThread: the world runs the steps of its object."""
+
+    def __init__(self, target: Callable[[], object], name: str, daemon: bool = True) -> None:
+        self.owner: Any = target.__self__  # type: ignore[attr-defined]
+        self.name = name
+        self.is_started = False
+
+    def start(self) -> None:
+        self.is_started = True
+
+    def is_alive(self) -> bool:
+        return False
+
+    def join(self, timeout_s: float | None = None) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class Actor:
+    """What a thread does. `due` says when it runs by itself (monotonic ns), `wakes` whether it has
+    something to do at once; `step` runs it and returns after how many seconds it runs again."""
+
+    name: str
+    step: Callable[[], float | None]
+    wakes: Callable[[], bool] = lambda: False
+    due_ns: int | None = None
+
+
+class SimConnection(Connection):
+    """A connection whose frames the world carries. `port` is the id of the broker."""
+
+    world: World
+    source: SimBroker
+
+    def __init__(self, host: str, port: int, **_options: Any) -> None:
+        self.host, self.port = host, port
+        self.client_id, self._correlation_id = "simulation", 0
+        self.is_open, self._login = True, None
+        self._login_due_s = float("inf")
+        self.versions = VERSIONS
+        self.source = self.world.running
+        if not self.world.reaches(self.source, port):
+            raise CannotConnect(f"cannot connect to broker {port}")
+        self._life = self.world.brokers[port].life
+
+    def _carry(self, frame: bytes) -> bytes:
+        if not self.is_open or self.world.brokers[self.port].life != self._life:
+            self.close()
+            raise ConnectionLost(f"the connection to broker {self.port} is closed")
+        answer = self.world.carry(self.source, self.port, frame)
+        if answer is None:
+            self.close()
+            raise ConnectionLost(f"no answer of broker {self.port}")
+        return answer
+
+    def _exchange(self, key: int, version: int, body: Any) -> bytes:
+        self._correlation_id += 1
+        return self._carry(
+            encode_request(key, version, self._correlation_id, self.client_id, body, framed=False)
+        )
+
+    def exchange(self, key: int, version: int, body: bytes, into: bytearray) -> memoryview:
+        self._correlation_id += 1
+        head = encode_request_header(key, version, self._correlation_id, self.client_id)
+        answer = memoryview(self._carry(head + body))
+        _, offset = decode_response_header(answer, key, version)
+        return answer[offset:]
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def interrupt(self) -> None:
+        self.is_open = False
+
+
+def without_threads() -> Iterator[None]:
+    """Replaces threads and connections of the shipped modules; for a `with` of contextlib."""
+    replaced = [
+        (channel_manager, "NamedThread", StillThread),
+        (controller_thread, "NamedThread", StillThread),
+        (replica_fetchers, "NamedThread", StillThread),
+        (replica_fetchers, "Connection", SimConnection),
+    ]
+    before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
+    for module, name, value in replaced:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+
+
+class SimBroker:
+    """A broker that can be started, killed, and started again. `life` counts its starts."""
+
+    def __init__(self, world: World, node_id: int, folder: Path) -> None:
+        self.world, self.node_id, self.folder = world, node_id, folder
+        self.life = 0
+        self.is_running = False
+        self.is_paused = False
+        self.is_busy = False  # one of its actors is in the middle of a step
+        self.is_dying = False  # it is killed in the middle of a step, and takes no other any more
+        self.actors: list[Actor] = []
+        self.parked: list[Any] = []  # produce requests that wait for followers
+        self.session: Session
+        self.former: list[int] = []
+        self.system: SystemCalls
+        self.wall_offset_ms = 0
+        self._undo = ExitStack()
+        self._fetcher_due: dict[Any, int] = {}
+        self._channel_due: dict[Any, int] = {}
+
+    # -- start and end
+
+    def start(self) -> None:
+        """As the stages of `barnabas start`. Raises MetadataError when ZooKeeper is away."""
+        self.life += 1
+        self._undo = ExitStack()
+        world, undo = self.world, self._undo
+        self.system = system = SystemCalls()
+        system.stop_clocks(world.wall_ms + self.wall_offset_ms, world.now_ns)
+        self.session = session = Session(
+            world.server, self.former, partial(world.before_operation, self)
+        )
+        self.former.append(session.session_id)
+        try:
+            self._open(session, undo)
+        except BaseException:
+            undo.close()
+            raise
+        self.is_running = True
+
+    def _open(self, tree: Session, undo: ExitStack) -> None:
+        node_id, system = self.node_id, self.system
+        listeners = [Listener("PLAINTEXT", "node", node_id)]
+        self.config = config = BrokerConfig(
+            {**SETTINGS, "node.id": str(node_id), "log.dirs": str(self.folder)}
+        )
+        opened, _failed = open_directories([str(self.folder)], False)
+        for row in opened:
+            undo.callback(row.close, False)
+        cluster_id = claim_cluster(tree, [], self.world.random_bytes)
+        self.dynamic = dynamic = DynamicConfig(config, node_id)
+        usable, _ = keep_usable(opened, lambda row: row.claim(node_id, cluster_id), False)
+        membership = Membership(
+            tree, node_id, config, registered_features(), lambda: listeners, system.wall_ms
+        )
+        self.reader = reader = ClusterStateReader(tree)
+        epochs = Epochs()
+        self.table = table = PartitionTable(system, epochs, node_id=node_id, durability="os")
+        usable, _ = keep_usable(usable, LogDir.begin, False)
+        self.logs = logs = LogManager(usable, dynamic, system, epochs)
+        self.replicas = replicas = ReplicaManager(node_id, table, logs, dynamic)
+        self.checkpoints = checkpoints = CheckpointWriter(logs, replicas.high_watermark)
+        undo.callback(self._close_logs)
+        undo.callback(table.close)
+        for row in usable:
+            table.add_directory(str(row.path), flush_threads=1)
+        logs.load(wanted_logs(reader.state, node_id, dynamic), deleted_logs(reader.state))
+        self.produces = ProduceHandler(table)
+        self.fetches = FetchHandler(table, FetchSessions(100, seed=1), fetch_bytes_max=1 << 24)
+        undo.callback(self.fetches.stop)
+        membership.begin()
+        reader.refresh_brokers()
+        reader.refresh_controller()
+        role = ClusterRole(tree, reader, membership, node_id)
+        elections = Elections(
+            tree, reader, lambda name: TopicConfig(reader.state.config("topics", name), dynamic)
+        )
+        check = role.fence()
+        if check is not None:
+            elections.run(check)
+        self.fetchers = replicas.fetchers = ReplicaFetchers(
+            node_id,
+            table,
+            Brokers(self._address, epoch=self._own_epoch),
+            FetchSettings.of(dynamic),
+            Listeners(truncated=self._truncated),
+            system.monotonic_ns,
+        )
+        replicas.begin(reader)
+        deletion = TopicDeletion(tree, reader, role, checkpoints.write_all)
+        deletion.finish()
+        self.topics = TopicController(
+            tree, reader, role, dynamic, self.world.below, self.world.random_bytes,
+            lambda *_: None, lambda *_: None,
+        )  # fmt: skip
+        self.channels = ControllerChannelManager(
+            node_id, lambda broker_id: self._connect(broker_id)
+        )
+        self.controller = Controller(
+            tree, reader, membership, role, deletion, elections, Reassignments(tree, reader),
+            self.channels, node_id, lambda: True, lambda _topic: None, self.world.random_bytes,
+            system.wall_ms,
+        )  # fmt: skip
+        self.elections, self.role = elections, role
+        replicas.on_applied.append(self.controller.apply)
+        self.controller.start()
+        self.isr = IsrChanges(table, tree, reader, node_id)
+        self.context = ReplicaContext(
+            node_id, lambda: reader.state, reader.apply_updates, reader.refresh_topics, replicas
+        )
+        now = self.world.now_ns
+        self.actors = [
+            Actor("watches", self._deliver, lambda: tree.waits),
+            Actor("controller", self._control, lambda: self.controller.is_awake),
+            Actor("isr-shrink", partial(self._periodic, self.isr.shrink, SHRINK_MS), due_ns=now),
+            Actor("isr-grow", partial(self._periodic, self.isr.grow, GROW_MS), due_ns=now),
+            Actor(
+                "checkpoints",
+                partial(self._periodic, checkpoints.write_high_watermarks, CHECKPOINT_MS),
+                due_ns=now,
+            ),
+        ]
+        self._fetcher_due, self._channel_due = {}, {}
+
+    def _close_logs(self) -> None:
+        for row in self.logs.logs():
+            row.handle.close(clean=False)
+
+    def kill(self) -> None:
+        """kill -9: what was written stays, the session ends on the server later."""
+        assert self.is_running
+        self.is_running = self.is_paused = self.is_dying = False
+        self.actors, self.parked = [], []
+        self.session.disconnect()
+        self._undo.close()
+
+    # -- what other code of the broker asks
+
+    def _address(self, broker_id: int) -> tuple[str, int] | None:
+        found = self.reader.state.brokers.get(broker_id)
+        return None if found is None else ("node", broker_id)
+
+    def _own_epoch(self) -> int:
+        found = self.reader.state.brokers.get(self.node_id)
+        return -1 if found is None else found.epoch
+
+    def _truncated(self, _topic: str, _index: int) -> None:
+        self.world.counts["truncations"] += 1
+        self.checkpoints.write_all()
+
+    def _connect(self, broker_id: int) -> Connection:
+        if self._address(broker_id) is None:
+            raise CannotConnect(f"broker {broker_id} is not registered")
+        return SimConnection("node", broker_id)
+
+    # -- actors
+
+    def all_actors(self) -> list[Actor]:
+        """With those of the threads that come and go: fetchers and channels."""
+        found = list(self.actors)
+        for fetcher in list(self.fetchers._fetchers.values()):
+            due = self._fetcher_due.setdefault(fetcher, self.world.now_ns)
+            found.append(
+                Actor("fetcher", partial(self._fetch, fetcher), lambda f=fetcher: f.is_awake, due)
+            )
+        for channel in list(self.channels._channels.values()):
+            found.append(
+                Actor(
+                    "channel",
+                    partial(self._send, channel),
+                    lambda c=channel: c.is_awake,
+                    self._channel_due.get(channel),
+                )
+            )
+        return found
+
+    def _deliver(self) -> None:
+        with suppress(StoreUnavailable):  # as metadata/watches.py: a listener reads all again
+            self.session.deliver()
+
+    def _control(self) -> float | None:
+        done = self.controller.step()
+        self.actors[1].due_ns = None
+        return None if done else controller_thread.AGAIN_S
+
+    def _periodic(self, task: Callable[[], object], period_ms: int) -> float:
+        with suppress(MetadataError):  # as server/background.py: it runs again after its period
+            task()
+        return period_ms / 1000
+
+    def _fetch(self, fetcher: Any) -> None:
+        fetcher._changed.clear()
+        pause_s = fetcher.step()
+        self._fetcher_due[fetcher] = self.world.now_ns + int(max(pause_s, 0.001) * 1e9)
+
+    def _send(self, channel: Any) -> None:
+        done = channel.step()
+        again_ns = int(channel_manager.AGAIN_S * 1e9)
+        self._channel_due[channel] = None if done else self.world.now_ns + again_ns
+
+    # -- requests
+
+    def takes_now(self, key: int) -> bool:
+        """Whether a request can be handled at this moment: Python's handlers wait while another
+        thread of this broker is in the middle of a step; native ones never do."""
+        return key in (PRODUCE, FETCH) or not self.is_busy
+
+    def handle(self, frame: bytes) -> bytes | None:
+        """The answer to a frame without its size; None: there is none now."""
+        key = int.from_bytes(frame[:2], "big")
+        if key == PRODUCE:
+            answer = self.produces.handle_frame(frame)
+        elif key == FETCH:
+            answer = self.fetches.handle_frame(frame)
+            if isinstance(answer, ParkedFetch):
+                answer = answer.resume(expired=True)
+        else:
+            return self._handled(frame)
+        if isinstance(answer, ParkedProduce):
+            self.parked.append(answer)
+            return None
+        return answer[4:] if answer is not None else None
+
+    def _handled(self, frame: bytes) -> bytes:
+        header, at = decode_request_header(frame)
+        key, version = header.requestApiKey, header.requestApiVersion
+        module, asked = HANDLED[key], request(key).decode(frame, version, at)
+        call = Call(self.context, key, version, None)  # type: ignore[arg-type]
+        self.is_busy = True
+        try:
+            answer = module.handle(asked, call)
+        except KafkaError as error:
+            answer = module.refuse(asked, error.code, call)
+        finally:
+            self.is_busy = False
+        return encode_response(key, version, header.correlationId, answer, framed=False)
+
+
+def fault_of(numbers: Callable[[], float], probability: float) -> Fault:
+    """A fault of one operation on ZooKeeper, now and then."""
+    if numbers() >= probability:
+        return Fault.NONE
+    return (Fault.UNREACHABLE, Fault.LOST_REQUEST, Fault.LOST_ANSWER)[int(numbers() * 3)]

@@ -1,0 +1,646 @@
+"""A cluster in one thread: brokers, ZooKeeper, network and clock, driven by a seed.
+
+The world runs one step of one actor after the other (simulation/broker.py). While an actor waits
+for ZooKeeper or for another broker, actors of other brokers may run: there the steps interleave as
+threads of several machines do. Time passes when nobody has anything to do, and a little at each
+step. Every choice comes from one random number generator, so that a seed repeats exactly.
+
+Faults: brokers killed, with or without what they did not flush, and paused; connections between two
+brokers or to ZooKeeper cut in one or both directions; sessions that expire; requests and answers
+that are lost, and requests that arrive late, after their sender has given up; jumps of the wall
+clock.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulation.broker import Actor, SimBroker, SimConnection, fault_of, without_threads
+from simulation.judge import BATCH_HEADER_BYTES, Judge, Place, Violation
+from simulation.zookeeper_model import Fault, Server
+
+from barnabas.cext.record.records import encode_batch
+from barnabas.controller.topics import NewTopic
+from barnabas.errors import KafkaError
+from barnabas.metadata import znodes
+from barnabas.metadata.tree import EventType, MetadataError, SessionState, WatchEvent
+from barnabas.wire import request, response
+from barnabas.wire.headers import decode_response_header, encode_request
+
+TOPIC, PARTITIONS = "records", 2
+SESSION_MS = 6000
+BEGIN_NS = 10**12
+BEGIN_MS = 1_795_000_000_000
+PRODUCE_VERSION = 9
+DEPTH_MAX = 3  # of steps that run while another waits
+SETTLE_NS = 120 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How often things happen, at each step."""
+
+    produce: float = 0.25
+    fault: float = 0.02
+    kill: float = 0.0005  # of a broker in the middle of a step, where it waits for another
+    tree_fault: float = 0.003  # of each operation on ZooKeeper
+    lose: float = 0.005  # of each request between brokers: the request, its answer, or both late
+    interleave: float = 0.3  # that others run while an actor waits
+
+
+class _Surprise(logging.Handler):
+    """Fails when the shipped code logs an exception that it did not expect."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            raise Violation(record.getMessage()) from record.exc_info[1]
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        raise
+
+
+@contextmanager
+def _no_surprise() -> Iterator[None]:
+    handler, log = _Surprise(), logging.getLogger("barnabas")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
+class Killed(BaseException):
+    """A broker is killed in the middle of a step."""
+
+
+class World:
+    """`run` does `steps` steps with faults, ends the faults, and waits until the replicas are
+    equal. Raises Violation."""
+
+    def __init__(
+        self, seed: int, folder: Path, brokers: int = 3, rates: Rates | None = None
+    ) -> None:
+        self.seed, self.rates = seed, rates or Rates()
+        self._random = random.Random(seed)
+        self.now_ns, self.wall_ms = BEGIN_NS, BEGIN_MS
+        self.counts: Counter[str] = Counter()
+        self.server = Server(lambda: self.wall_ms, [self._committed])
+        self.brokers = {
+            node_id: SimBroker(self, node_id, folder / str(node_id))
+            for node_id in range(1, brokers + 1)
+        }
+        self.places: list[Place] = []
+        self.judge = Judge(self)
+        self.running: SimBroker = self.brokers[1]  # whose actor runs
+        self._depth = 0
+        self._cuts: set[tuple[int, int]] = set()  # from, to; 0 is ZooKeeper
+        self._late: list[tuple[int, int, bytes]] = []  # to broker, in its life, frame
+        self._expiries: dict[int, int] = {}  # session id: when the server ends it
+        self._waiting: dict[int, tuple[Place, bytes, Any]] = {}  # produce requests by number
+        self._number = 0
+        self._torn: SimBroker | None = None  # has lost records that were not flushed
+        self._epochs: dict[str, int] = {}  # leader epoch by the path of a partition's state
+        self._has_faults = False
+        self.trace: list[str] = []
+
+    # -- chance
+
+    def random_bytes(self, size: int) -> bytes:
+        return self._random.randbytes(size)
+
+    def below(self, limit: int) -> int:
+        return self._random.randrange(limit)
+
+    def _happens(self, probability: float) -> bool:
+        return self._random.random() < probability
+
+    def _note(self, kind: str, text: str = "") -> None:
+        self.counts[kind] += 1
+        self.trace.append(f"{(self.now_ns - BEGIN_NS) / 1e9:9.3f} {kind} {text}")
+
+    # -- the run
+
+    def run(self, steps: int) -> None:
+        SimConnection.world = self
+        with contextmanager(without_threads)(), _no_surprise():
+            try:
+                self._begin()
+                self._has_faults = True
+                for _ in range(steps):
+                    self._step()
+                self._has_faults = False
+                self._settle()
+            finally:
+                for broker in self.brokers.values():
+                    if broker.is_running:
+                        broker.kill()
+
+    def _begin(self) -> None:
+        for broker in self.brokers.values():
+            self._start(broker)
+        everyone = tuple(self.brokers)
+        self._until(
+            lambda: all(row.reader.state.brokers.keys() == set(everyone)
+                        for row in self.brokers.values()),
+            "the brokers do not know each other",
+        )  # fmt: skip
+        controller = self._controller()
+        assert controller is not None
+        assignments = {
+            index: everyone[index % len(everyone) :] + everyone[: index % len(everyone)]
+            for index in range(PARTITIONS)
+        }
+        with self._as(controller):
+            controller.topics.create(
+                NewTopic(
+                    TOPIC,
+                    assignments=assignments,
+                    configs={"min.insync.replicas": "2"},
+                )
+            )
+        self.places = [(TOPIC, index) for index in range(PARTITIONS)]
+        self._until(self._is_whole, "the topic is not served")
+
+    def _settle(self) -> None:
+        """Ends all faults, and waits until every replica is in sync and has all records."""
+        self._cuts.clear()
+        self._late.clear()
+        for broker in self.brokers.values():
+            broker.is_paused = False
+        self._until(self._is_whole, "the replicas do not become equal")
+        self.judge.look()
+        self.judge.check_end()
+
+    def _until(self, condition: Callable[[], bool], why: str) -> None:
+        """Runs steps, also of time, until a condition holds."""
+        end_ns = self.now_ns + SETTLE_NS
+        while not condition():
+            if self.now_ns > end_ns:
+                raise Violation(f"{why}: {self._described()}")
+            for broker in self.brokers.values():
+                if not broker.is_running:
+                    self._start(broker)
+            self._step(produces=False)
+
+    def _described(self) -> str:
+        rows = []
+        for broker in self.brokers.values():
+            for place in self.places:
+                found = broker.reader.state.partition(*place) if broker.is_running else None
+                handle = broker.table.partition(*place) if broker.is_running else None
+                if found is None or handle is None or handle.log is None:
+                    rows.append(f"{broker.node_id}: {place} unknown")
+                    continue
+                rows.append(
+                    f"{broker.node_id}: {place} {found.state} hw {handle.high_watermark} end"
+                    f" {handle.log.end_offset} leader {handle.leader_id}"
+                )
+        return "; ".join(rows)
+
+    def _is_whole(self) -> bool:
+        if self._waiting:
+            return False
+        for place in self.places:
+            ends = set()
+            for broker in self.brokers.values():
+                if not broker.is_running:
+                    return False
+                known = broker.reader.state.partition(*place)
+                handle = broker.table.partition(*place)
+                if known is None or known.state is None or handle is None or handle.log is None:
+                    return False
+                if len(known.state.isr) != len(self.brokers) or known.state.leader < 0:
+                    return False
+                ends |= {handle.log.end_offset, handle.high_watermark}
+            if len(ends) != 1:
+                return False
+        return True
+
+    def _controller(self) -> SimBroker | None:
+        for broker in self.brokers.values():
+            if broker.is_running and broker.role.fence() is not None:
+                return broker
+        return None
+
+    # -- steps
+
+    def _step(self, produces: bool = True) -> None:
+        self._pass_time(self._random.choice((0, 0, 0, 1, 5, 20)) * 1_000_000)
+        if self._has_faults and self._happens(self.rates.fault):
+            self._fault()
+        elif produces and self._happens(self.rates.produce):
+            self._produce()
+        elif self._late and self._happens(0.1):
+            self._deliver_late()
+        elif not self._run_one():
+            self._pass_time_to_next()
+        self._poll()
+        self.judge.look()
+
+    def _ready(self) -> list[tuple[SimBroker, Actor]]:
+        return [
+            (broker, actor)
+            for broker in self.brokers.values()
+            if broker.is_running and not broker.is_paused and not broker.is_busy
+            for actor in broker.all_actors()
+            if actor.wakes() or (actor.due_ns is not None and actor.due_ns <= self.now_ns)
+        ]
+
+    def _run_one(self) -> bool:
+        ready = self._ready()
+        if not ready:
+            return False
+        broker, actor = self._random.choice(ready)
+        with self._as(broker):
+            life = broker.life
+            broker.is_busy = True
+            try:
+                again_s = actor.step()
+            except Killed:
+                again_s = None
+                broker.kill()
+            finally:
+                broker.is_busy = False
+            if broker.life == life and again_s is not None:
+                actor.due_ns = self.now_ns + int(again_s * 1e9)
+            self.counts["steps"] += 1
+        return True
+
+    @contextmanager
+    def _as(self, broker: SimBroker) -> Any:
+        before, self.running = self.running, broker
+        try:
+            yield
+        finally:
+            self.running = before
+
+    def _interleave(self) -> None:
+        """Others run while an actor waits."""
+        if self._depth < DEPTH_MAX and self._has_faults and self._happens(self.rates.interleave):
+            self._depth += 1
+            try:
+                for _ in range(self._random.randint(1, 4)):
+                    self._run_one()
+            finally:
+                self._depth -= 1
+
+    # -- time
+
+    def _pass_time(self, ns: int) -> None:
+        ns -= ns % 1_000_000 if ns >= 1_000_000 else ns
+        if ns <= 0:
+            return
+        self.now_ns += ns
+        self.wall_ms += ns // 1_000_000
+        for broker in self.brokers.values():
+            if broker.is_running:
+                broker.system.move_monotonic(ns // 1_000_000)
+                broker.system.move_wall_clock(ns // 1_000_000)
+        self._end_sessions()
+
+    def _pass_time_to_next(self) -> None:
+        due = [
+            actor.due_ns
+            for broker in self.brokers.values()
+            if broker.is_running and not broker.is_paused
+            for actor in broker.all_actors()
+            if actor.due_ns is not None
+        ]
+        due += list(self._expiries.values())
+        later = [one for one in due if one > self.now_ns]
+        step_ns = min(later) - self.now_ns if later else 100_000_000
+        self._pass_time(min(max(step_ns, 1_000_000) + 999_999, 500_000_000))
+
+    # -- ZooKeeper
+
+    def before_operation(self, broker: SimBroker) -> Fault:
+        """Called before each operation of a broker on ZooKeeper."""
+        if not self._has_faults:
+            return Fault.NONE
+        self._interleave()
+        self._kill_in_a_step(broker)
+        if (broker.node_id, 0) in self._cuts:
+            return Fault.UNREACHABLE
+        fault = fault_of(self._random.random, self.rates.tree_fault)
+        if fault is not Fault.NONE:
+            self._note(fault.value, f"to ZooKeeper from {broker.node_id}")
+        return fault
+
+    def _end_sessions(self) -> None:
+        """Sessions without a connection expire after their timeout; brokers connect again."""
+        for broker in self.brokers.values():
+            session = getattr(broker, "session", None)
+            if session is None:
+                continue
+            is_away = not broker.is_running or broker.is_paused or (
+                broker.node_id, 0) in self._cuts  # fmt: skip
+            for session_id in broker.former:
+                is_own = broker.is_running and session_id == session.session_id
+                if is_own and not is_away:
+                    self._expiries.pop(session_id, None)
+                elif self.server.knows(session_id):
+                    due = self._expiries.setdefault(
+                        session_id, self.now_ns + SESSION_MS * 1_000_000
+                    )
+                    if due <= self.now_ns:
+                        self._expiries.pop(session_id)
+                        self._note("expired", f"session of {broker.node_id}")
+                        self.server.expire(session_id)
+            if is_away:
+                continue
+            if session.state is SessionState.CONNECTED and not self.server.knows(
+                session.session_id
+            ):
+                session.disconnect()
+            if session.state is not SessionState.CONNECTED:
+                session.reconnect()
+                if session.session_id not in broker.former:
+                    broker.former.append(session.session_id)
+
+    def _committed(self, events: list[WatchEvent]) -> None:
+        for event in events:
+            if event.type is EventType.CHANGED and event.path.endswith("/state"):
+                entry = self.server.table.find(event.path)
+                if entry is None:
+                    continue
+                state = znodes.PartitionState.decode(entry.data)
+                is_new = self._epochs.get(event.path) != state.leader_epoch
+                self._epochs[event.path] = state.leader_epoch
+                self._note(
+                    "elections" if is_new else "ISR changes",
+                    f"{event.path} {state.leader} epoch {state.leader_epoch} isr {state.isr}",
+                )
+
+    # -- the network
+
+    def reaches(self, source: SimBroker, node_id: int) -> bool:
+        target = self.brokers.get(node_id)
+        return (
+            target is not None
+            and target.is_running
+            and not target.is_paused
+            and (source.node_id, node_id) not in self._cuts
+            and (node_id, source.node_id) not in self._cuts
+        )
+
+    def carry(self, source: SimBroker, node_id: int, frame: bytes) -> bytes | None:
+        """A request from one broker to another. Returns the answer; None: none came."""
+        self._interleave()
+        self._kill_in_a_step(source)
+        target, key = self.brokers[node_id], int.from_bytes(frame[:2], "big")
+        is_cut = (source.node_id, node_id) in self._cuts or not target.is_running
+        if is_cut or (self._has_faults and self._happens(self.rates.lose)):
+            if not is_cut:
+                self._note("lost request", f"{key} from {source.node_id} to {node_id}")
+                if self._happens(0.5) and target.is_running:
+                    self._late.append((node_id, target.life, frame))
+            return None
+        if target.is_paused or not target.takes_now(key):
+            self._late.append((node_id, target.life, frame))
+            return None
+        answer = self._handled(target, frame)
+        self._interleave()
+        if (node_id, source.node_id) in self._cuts:
+            return None
+        if self._has_faults and self._happens(self.rates.lose):
+            self._note("lost answer", f"{key} from {node_id} to {source.node_id}")
+            return None
+        return answer
+
+    def _deliver_late(self) -> None:
+        """A request whose sender has given up."""
+        at = self._random.randrange(len(self._late))
+        node_id, life, frame = self._late[at]
+        target, key = self.brokers[node_id], int.from_bytes(frame[:2], "big")
+        if not target.is_running or target.life != life:
+            del self._late[at]
+        elif not target.is_paused and target.takes_now(key):
+            del self._late[at]
+            self._note("late request", f"{key} to {node_id}")
+            self._handled(target, frame)
+
+    def _handled(self, target: SimBroker, frame: bytes) -> bytes | None:
+        """What a broker answers; None when it is killed or cannot answer."""
+        with self._as(target):
+            try:
+                return target.handle(frame)
+            except Killed:
+                target.kill()
+            except MetadataError as error:
+                self._note("refused", f"a request to {target.node_id}: {error}")
+        return None
+
+    # -- clients
+
+    def _produce(self) -> None:
+        """One record with acks=all, to whom some broker names as the leader."""
+        alive = [row for row in self.brokers.values() if row.is_running and not row.is_paused]
+        if not alive or len(self._waiting) > 20:
+            return
+        place = self._random.choice(self.places)
+        known = self._random.choice(alive).reader.state.partition(*place)
+        if known is None or known.state is None or known.state.leader not in self.brokers:
+            return
+        leader = self.brokers[known.state.leader]
+        if not leader.is_running or leader.is_paused:
+            return
+        self._number += 1
+        value = b"%d" % self._number
+        message = request(0)
+        part = message.struct("topicData.partitionData")(
+            index=place[1], records=encode_batch([value], base_timestamp=leader.system.wall_ms())
+        )
+        topic = message.struct("topicData")(name=place[0], partitionData=[part])
+        body = message.cls(acks=-1, timeoutMs=5000, topicData=[topic])
+        frame = encode_request(0, PRODUCE_VERSION, 1, "client", body, framed=False)
+        count = len(leader.parked)
+        answer = leader.handle(frame)
+        if len(leader.parked) > count:
+            self._waiting[self._number] = (place, value, (leader, leader.life, leader.parked[-1]))
+        elif answer is not None:
+            self._answered(place, value, answer)
+        self.counts["produced"] += 1
+
+    def _poll(self) -> None:
+        """Looks whether produce requests that wait for followers are answered."""
+        for number, (place, value, (leader, life, parked)) in list(self._waiting.items()):
+            if not leader.is_running or leader.life != life:
+                del self._waiting[number]
+                continue
+            if leader.is_paused:
+                continue
+            answer = parked.resume(0)
+            if isinstance(answer, bytes):
+                leader.parked.remove(parked)
+                del self._waiting[number]
+                self._answered(place, value, answer[4:])
+
+    def _answered(self, place: Place, value: bytes, frame: bytes) -> None:
+        _, at = decode_response_header(frame, 0, PRODUCE_VERSION)
+        found = response(0).decode(frame, PRODUCE_VERSION, at)
+        part = found.responses[0].partitionResponses[0]
+        if part.errorCode == 0:
+            self.counts["acknowledged"] += 1
+            self.judge.acknowledge(place, part.baseOffset, value)
+        else:
+            self.counts[f"error {part.errorCode}"] += 1
+
+    # -- faults
+
+    def _fault(self) -> None:
+        if not self._is_whole_again():
+            assert self._torn is not None
+            return self._start(self._torn)
+        kind = self._random.choice(
+            ("kill", "power", "pause", "resume", "resume", "cut", "heal", "heal", "expire", "start",
+             "start", "start", "clock", "elect")
+        )  # fmt: skip
+        return getattr(self, f"_fault_{kind}")(self._random.choice(list(self.brokers.values())))
+
+    def _kill_in_a_step(self, broker: SimBroker) -> None:
+        if broker.is_dying:
+            raise Killed
+        may_die = self._has_faults and self._torn is None and self._up() > 1
+        if may_die and self._happens(self.rates.kill):
+            self._note("killed", f"{broker.node_id} in the middle of a step")
+            broker.is_dying = True
+            raise Killed
+
+    def _up(self) -> int:
+        return sum(row.is_running and not row.is_paused for row in self.brokers.values())
+
+    def _fault_kill(self, broker: SimBroker) -> None:
+        if broker.is_running and not broker.is_busy and self._up() > 1:
+            self._note("killed", str(broker.node_id))
+            broker.kill()
+
+    def _fault_power(self, broker: SimBroker) -> None:
+        """Power is cut at one broker while all others run and are reached. Until it has its records
+        again, nothing else happens: with log.durability=os a second fault may lose records."""
+        everyone = self.brokers.values()
+        if broker.is_busy or self._cuts or not all(self._is_steady(row) for row in everyone):
+            return
+        floors = {place: broker.table.partition(*place).log.flushed_offset for place in self.places}
+        self._note("power cut", str(broker.node_id))
+        broker.kill()
+        self._torn = broker
+        for place, floor in floors.items():
+            self._tear(broker.folder / f"{place[0]}-{place[1]}", floor)
+
+    def _is_steady(self, broker: SimBroker) -> bool:
+        """Whether a broker runs, and is a member of every ISR that was written since it has
+        registered."""
+        if not broker.is_running or broker.is_paused:
+            return False
+        registered = self.server.table.find(znodes.broker_path(broker.node_id))
+        if registered is None or not self.server.knows(registered.stat.ephemeral_owner):
+            return False
+        for topic, index in self.places:
+            entry = self.server.table.find(znodes.partition_state_path(topic, index))
+            if entry is None or entry.stat.mzxid < registered.stat.czxid:
+                return False
+            if broker.node_id not in znodes.PartitionState.decode(entry.data).isr:
+                return False
+        return True
+
+    def _is_whole_again(self) -> bool:
+        if self._torn is not None and self._is_steady(self._torn):
+            self._torn = None
+        return self._torn is None
+
+    def _tear(self, folder: Path, floor: int) -> None:
+        """Cuts the newest segment at a random byte above what was flushed."""
+        files = sorted(folder.glob("*.log"))
+        if not files:
+            return
+        data, at = files[-1].read_bytes(), 0
+        while at + BATCH_HEADER_BYTES <= len(data):
+            if int.from_bytes(data[at : at + 8], "big") >= floor:
+                break
+            at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+        if at < len(data):
+            with open(files[-1], "r+b") as file:
+                file.truncate(self._random.randint(at, len(data)))
+
+    def _fault_pause(self, broker: SimBroker) -> None:
+        if broker.is_running and not broker.is_busy and not broker.is_paused and self._up() > 1:
+            self._note("paused", str(broker.node_id))
+            broker.is_paused = True
+
+    def _fault_resume(self, broker: SimBroker) -> None:
+        if broker.is_paused:
+            self._note("resumed", str(broker.node_id))
+            broker.is_paused = False
+
+    def _fault_cut(self, broker: SimBroker) -> None:
+        other = self._random.choice([0, *self.brokers])
+        if other == broker.node_id:
+            return
+        both = self._happens(0.5)
+        self._note("cut", f"{broker.node_id} - {other}, {'both' if both else 'one way'}")
+        self._cuts.add((broker.node_id, other))
+        if other == 0:
+            broker.session.disconnect()
+        elif both:
+            self._cuts.add((other, broker.node_id))
+
+    def _fault_heal(self, _broker: SimBroker) -> None:
+        if self._cuts:
+            self._note("healed")
+            self._cuts.clear()
+
+    def _fault_expire(self, broker: SimBroker) -> None:
+        """The server ends the session of a broker that runs."""
+        if broker.is_running and self.server.knows(broker.session.session_id):
+            self._note("expired", f"session of {broker.node_id}")
+            self._expiries.pop(broker.session.session_id, None)
+            self.server.expire(broker.session.session_id)
+
+    def _fault_clock(self, broker: SimBroker) -> None:
+        if broker.is_running:
+            jump_ms = self._random.choice((-3_600_000, 3_600_000, -1000, 1000))
+            self._note("clock", f"of {broker.node_id} by {jump_ms} ms")
+            broker.wall_offset_ms += jump_ms
+            broker.system.move_wall_clock(jump_ms)
+
+    def _fault_start(self, broker: SimBroker) -> None:
+        self._start(broker)
+
+    def _fault_elect(self, broker: SimBroker) -> None:
+        """The preferred replicas are to lead again, if this broker is the controller."""
+        if not broker.is_running or broker.is_paused or broker.is_busy:
+            return
+        with self._as(broker):
+            broker.is_busy = True
+            try:
+                check = broker.role.fence()
+                if check is not None:
+                    self._note("preferred election")
+                    broker.elections.prefer(check, self.places)
+            except (MetadataError, KafkaError) as error:
+                self._note("refused", f"election by {broker.node_id}: {error}")
+            except Killed:
+                broker.kill()
+            finally:
+                broker.is_busy = False
+
+    def _start(self, broker: SimBroker) -> None:
+        if broker.is_running or (broker.node_id, 0) in self._cuts:
+            return
+        with self._as(broker):
+            try:
+                broker.start()
+            except MetadataError as error:
+                self._note("start failed", f"{broker.node_id}: {error}")
+                return
+            except Killed:  # while it starts: what it had opened is closed
+                broker.is_dying = False
+                return
+        self._note("started", str(broker.node_id))
