@@ -236,15 +236,22 @@ def warn_of_mixed_racks(node_id: int, brokers: Mapping[int, Broker]) -> None:
 
 
 def take_control(tree: MetadataTree, node_id: int, now_ms: int) -> int | None:
-    """Becomes controller with the next controller epoch. Returns this epoch; None when another node
-    is controller. One multi writes /controller and the epoch, so that a controller never acts with
-    the epoch of another. Raises MetadataError."""
+    """Becomes controller with the next controller epoch. Returns this epoch, also when this session
+    is controller already; None when another node is controller. One multi writes /controller and
+    the epoch, so that a controller never acts with the epoch of another. Raises MetadataError."""
     node_data = ControllerRegistration(broker_id=node_id, timestamp_ms=now_ms).encode()
     for _attempt in range(ATTEMPTS_MAX):
         step: Operation
         try:
             data, stat = tree.get(znodes.CONTROLLER_EPOCH_PATH)
-            epoch = znodes.decode_controller_epoch(data) + 1
+            epoch = znodes.decode_controller_epoch(data)
+            own = tree.exists(znodes.CONTROLLER_PATH)
+            if own is not None and (own.ephemeral_owner, own.czxid) == (
+                tree.session_id,
+                stat.mzxid,
+            ):
+                return epoch
+            epoch += 1
             text = znodes.encode_controller_epoch(epoch)
             step = SetData(znodes.CONTROLLER_EPOCH_PATH, text, stat.version)
         except NoNode:
