@@ -1,8 +1,9 @@
-"""Errors of a scan. Errors of brokers and connections are those of barnabas.client."""
+"""Errors of a scan. barnabas.client defines the errors of brokers and connections."""
 
 
 class ScanError(Exception):
-    """Base; `str` is one plain line that names topic, partition or file."""
+    """The base of the errors of a scan; `str` gives one plain line that names topic, partition or
+    file."""
 
 
 class OutOfRange(ScanError):

@@ -1,13 +1,13 @@
-"""A partition's directory, read by a process that does not own it.
+"""Reads a partition's directory in a process that does not own it.
 
-The broker rolls, deletes and swaps segments meanwhile. A listing counts when two in a row are the
-same and no swap is in progress: between the renames of a swap both the old and the new name may be
-absent. An open segment keeps its bytes; when a name has vanished the directory is listed again. A
-swap may put one segment in the place of several: the next segment may begin before the offset that
-was read last.
+The broker rolls, deletes and swaps segments at the same time. A listing is valid when two in a row
+are equal and no swap is in progress: between the renames of a swap both the old and the new name
+may be absent. An open segment keeps its bytes; when a name has vanished, this module lists the
+directory again. A swap may replace several segments by one, so the next segment may begin before
+the offset that was read last.
 
-    .txnindex   34 bytes an aborted transaction: version int16, producer id int64, first offset
-                int64, last offset int64, last stable offset int64; ascending by last offset
+    .txnindex   34 bytes for each aborted transaction: version int16, producer id int64, first
+                offset int64, last offset int64, last stable offset int64; ascending by last offset
 """
 
 import os
@@ -26,7 +26,7 @@ from barnabas.scan.failures import DamagedFiles, NoFilesHere
 from barnabas.wire.uuids import uuid_bytes
 
 NAME_DIGITS = 20
-TRIES, PAUSE_S = 100, 0.02  # a swap is a few renames
+TRIES, PAUSE_S = 100, 0.02  # a swap takes a few renames
 ABORTED_ENTRY = struct.Struct(">hqqqq")
 NO_TOPIC_ID = bytes(16)
 
@@ -35,7 +35,7 @@ AbortedTransaction = tuple[int, int, int]  # producer id, first offset, last off
 
 
 def properties(path: Path) -> dict[str, str]:
-    """`name=value` lines; empty for an absent file."""
+    """Returns the `name=value` lines of a file; an empty dict when the file cannot be read."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -52,7 +52,8 @@ class LogDirectory:
     partition: int
 
     def topic_id(self) -> bytes:
-        """The topic id; zeros when the directory has none (Kafka before 2.8)."""
+        """Returns the topic id, 16 bytes; zeros when the directory has none (Kafka before 2.8).
+        Raises DamagedFiles."""
         file = self.path / "partition.metadata"
         try:
             rows = dict(line.split(": ", 1) for line in file.read_text().splitlines() if line)
@@ -63,13 +64,14 @@ class LogDirectory:
             raise DamagedFiles(f"{file}: {error}") from error
 
     def segments(self) -> list[int]:
-        """The base offsets of the segments, ascending."""
+        """Returns the base offsets of the segments, ascending. Raises NoFilesHere, DamagedFiles."""
         return sorted(self._logs())
 
     def of_one_state(self, use: Callable[[list[int]], Found]) -> Found:
         """Returns what `use` returns for the segments (`segments()`) and the files beside them.
-        Repeats it when a segment was deleted or swapped meanwhile: files of new segments could be
-        taken for those of old ones. An added segment does not matter. Raises as `use` does."""
+        Calls it again when the broker deleted or swapped a segment during the call, because `use`
+        could take files of new segments for those of old ones. An added segment does not matter.
+        Raises the errors of `use`, NoFilesHere and DamagedFiles."""
         for _ in range(TRIES):
             before = self._logs()
             try:
@@ -85,7 +87,7 @@ class LogDirectory:
         )
 
     def _logs(self) -> dict[int, int]:
-        """The inode of each base offset's segment."""
+        """Returns the inode of each segment by its base offset."""
         before: dict[str, int] = {}
         for _ in range(TRIES):
             try:
@@ -108,8 +110,9 @@ class LogDirectory:
         return self.path / f"{base_offset:0{NAME_DIGITS}d}{suffix}"
 
     def open_for(self, offset: int, after: MappedSegment | None = None) -> MappedSegment | None:
-        """The segment with the offset, or the next one after it. None when `after`, the segment
-        that was read last, is the last one. Raises NoFilesHere, OSError."""
+        """Opens the segment that contains `offset`, or the next one. Returns None when `after`, the
+        segment that was read last, is the last one. The caller closes the segment. Raises
+        NoFilesHere, DamagedFiles, OSError."""
         for _ in range(TRIES):
             bases = self.segments()
             if not bases:
@@ -129,8 +132,8 @@ class LogDirectory:
         )
 
     def byte_table(self) -> Callable[[int], int]:
-        """Returns a function: the number of bytes before an offset in the log as it is now, with
-        the precision of the offset indexes."""
+        """Returns a function from an offset to the number of bytes before it in the log as it is
+        now, with the precision of the offset indexes."""
         bases = self.segments()
         sizes: list[int] = []
         for base in bases:
@@ -161,7 +164,7 @@ class LogDirectory:
             return False
 
     def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
-        """The aborted transactions that reach into offsets [start, end)."""
+        """Returns the aborted transactions that overlap offsets [start, end)."""
         return self.of_one_state(lambda bases: self._aborted_in(bases, start, end))
 
     def _aborted_in(self, bases: list[int], start: int, end: int) -> list[AbortedTransaction]:
@@ -169,11 +172,11 @@ class LogDirectory:
         first = max((base for base in bases if base <= start), default=0)
         for base in bases:
             if base < first:
-                continue  # their markers lie below `start`
+                continue  # the markers in this segment lie below `start`
             for producer_id, begin, last, stable in self._aborted_of(base):
                 if last >= start and begin < end:
                     found.append((producer_id, begin, last))
-                if stable >= end:  # all before `end` was decided by then
+                if stable >= end:  # every transaction before `end` had ended by then
                     return found
         return found
 
@@ -183,8 +186,8 @@ class LogDirectory:
             data = path.read_bytes()
         except FileNotFoundError:
             return
-        # An entry that is being written is of a transaction that was not decided when the last
-        # stable offset was asked for.
+        # The broker may be writing the last entry. Its transaction had not ended when this scan
+        # fetched the last stable offset.
         whole = len(data) // ABORTED_ENTRY.size * ABORTED_ENTRY.size
         for version, *entry in ABORTED_ENTRY.iter_unpack(data[:whole]):
             if version != 0:

@@ -1,12 +1,12 @@
-"""The plan of a scan: the offset ranges of a topic's partitions, and where to read them.
+"""Plans a scan: the offset ranges of a topic's partitions, and where to read them.
 
 The broker answers the earliest offset, the high watermark, the last stable offset and the log
-directory of each partition (DescribeLogDirs). The files are read when that directory is on this
-machine: its meta.properties name the same cluster and node, and the partition's directory the same
-topic id. This detects two clusters on one machine, a directory that is mounted elsewhere under the
-same name, and a topic that was deleted and created again.
+directory of each partition (DescribeLogDirs). The scan reads the files when that directory is on
+this machine: its meta.properties name the same cluster and node, and the partition's directory has
+the same topic id. These checks detect two clusters on one machine, a directory that is mounted
+elsewhere under the same name, and a topic that was deleted and created again.
 
-The bounds are fetched before the files are opened, so the files hold at least that much.
+The scan fetches the bounds before it opens the files, so the files hold at least that much.
 """
 
 import os
@@ -26,12 +26,12 @@ from barnabas.scan.readers import Range
 UNCOMMITTED, COMMITTED = 0, 1
 Place: TypeAlias = int | str | datetime
 Places: TypeAlias = Place | Mapping[int, Place]
-Owner: TypeAlias = tuple[str | None, str | None]  # of a log directory: cluster and node
+Owner: TypeAlias = tuple[str | None, str | None]  # cluster id and node id in meta.properties
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """A partition's offsets at one moment: readers may see [earliest, latest)."""
+    """A partition's offsets at one moment: consumers may read [earliest, latest)."""
 
     earliest: int
     high_watermark: int
@@ -43,7 +43,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A range, and its directory when that is on this machine."""
+    """A range, and the partition's directory when it is on this machine."""
 
     wanted: Range
     directory: LogDirectory | None
@@ -51,7 +51,8 @@ class Part:
 
 def ask_bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
     indexes = list(partitions)
-    # In this order: offsets that move between the requests move up.
+    # The order of the requests matters: these offsets only grow, so the ends are not older than the
+    # starts.
     starts = list_offsets(cluster, topic, dict.fromkeys(indexes, EARLIEST))
     stable = list_offsets(cluster, topic, dict.fromkeys(indexes, LATEST), isolation=COMMITTED)
     ends = list_offsets(cluster, topic, dict.fromkeys(indexes, LATEST), isolation=UNCOMMITTED)
@@ -64,7 +65,8 @@ def ask_bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> dict[
 
 
 def checked_partitions(topic: str, there: Iterable[int], wanted: Iterable[int] | None) -> list[int]:
-    """The requested partitions, all for None. Raises UnknownTopicOrPartition."""
+    """Returns the requested partitions, ascending, and all of them for None. Raises
+    UnknownTopicOrPartition."""
     known = sorted(there)
     if wanted is None:
         return known
@@ -85,7 +87,8 @@ def place_of(places: Places, partition: int, default: Place) -> Place:
 
 
 def offset_of(place: Place, bounds: Bounds, latest: int, of_time: Mapping[int, int]) -> int:
-    """`of_time`: offsets by timestamp in ms; -1: no record is that late."""
+    """Returns the offset that `place` names, at most `latest` for a time. `of_time`: offsets by
+    timestamp in ms; -1 when no record is at or after it. Raises ValueError."""
     if isinstance(place, datetime):
         found = of_time[moment_ms(place)]
         return latest if found < 0 else min(max(found, bounds.earliest), latest)
@@ -106,13 +109,14 @@ def ranges(
     committed: bool,
     of_time: Mapping[int, Mapping[int, int]],
 ) -> list[Range]:
-    """The ranges that are not empty. Raises OutOfRange."""
+    """Returns the ranges that are not empty, by partition. Raises OutOfRange and ValueError."""
     found = []
     for index, known in sorted(bounds.items()):
         latest = known.latest(committed)
         places = place_of(start, index, "earliest"), place_of(end, index, "latest")
         first, last = (offset_of(p, known, latest, of_time.get(index, {})) for p in places)
-        # Somebody who read uncommitted records may go on above the last stable offset: nothing yet.
+        # A reader of uncommitted records may be above the last stable offset: it gets no records
+        # yet.
         for asked in (first, last):
             if not known.earliest <= asked <= known.high_watermark:
                 raise OutOfRange(topic, index, asked, known.earliest, known.high_watermark)
@@ -122,7 +126,7 @@ def ranges(
 
 
 def moments(start: Places, end: Places, partitions: Iterable[int]) -> dict[int, list[int]]:
-    """The timestamps in ms whose offsets are needed, with their partitions."""
+    """Returns the timestamps in ms whose offsets the scan needs, with their partitions."""
     found: dict[int, list[int]] = defaultdict(list)
     for index in partitions:
         for place in (place_of(start, index, 0), place_of(end, index, 0)):
@@ -134,7 +138,7 @@ def moments(start: Places, end: Places, partitions: Iterable[int]) -> dict[int, 
 def ask_times(
     cluster: Cluster, topic: str, wanted: Mapping[int, list[int]]
 ) -> dict[int, dict[int, int]]:
-    """partition -> ms -> offset."""
+    """Returns offsets by partition and timestamp in ms. Raises errors of client and broker."""
     found: dict[int, dict[int, int]] = defaultdict(dict)
     for ms, partitions in wanted.items():
         rows = list_offsets(cluster, topic, dict.fromkeys(partitions, ms))
@@ -146,7 +150,7 @@ def ask_times(
 def directories_here(
     cluster: Cluster, topic: str, partitions: Iterable[int]
 ) -> dict[int, LogDirectory]:
-    """The directories of the partitions whose leader's files are on this machine."""
+    """Returns the directories of the partitions whose leader's files are on this machine."""
     known = cluster.topic(topic)
     by_leader: dict[int, list[int]] = defaultdict(list)
     for index in partitions:
@@ -156,7 +160,7 @@ def directories_here(
         try:
             rows = describe_log_dirs(cluster, node_id, {topic: led})
         except (KafkaError, ClientError):
-            continue  # not allowed, or not served: Fetch is
+            continue  # the broker refuses or lacks DescribeLogDirs: the scan uses Fetch
         for row in rows:
             here = Path(row.logDir)
             if not is_of_node(here, cluster.cluster_id, node_id):
@@ -187,8 +191,8 @@ def directories_in(
     partitions: Iterable[int],
     topic_id: bytes,
 ) -> dict[int, LogDirectory]:
-    """The partitions' directories below the log directories that the caller names; each must exist.
-    Raises NoFilesHere."""
+    """Returns the partitions' directories below the log directories that the caller names; each
+    partition must have one. Raises NoFilesHere."""
     roots = [Path(root) for root in log_dirs]
     found = {}
     for index in partitions:

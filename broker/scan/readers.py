@@ -1,8 +1,8 @@
-"""Two readers of a range of a partition's records: from its files, or by Fetch. Both yield Columns.
+"""Reads a range of a partition's records from its files, or by Fetch. Both ways yield Columns.
 
-Both give equal rows: cext/record/columns.pyx walks the same batches. The reader of files finds
-aborted transactions in the `.txnindex` files, as the broker does; a fetch response lists them. All
-offsets to be read are visible to consumers: plan.py has asked the broker.
+Both give equal rows, because cext/record/columns.pyx walks the same batches. The reader of files
+finds aborted transactions in the `.txnindex` files, as the broker does; a Fetch response lists
+them. Consumers may see all offsets of a range: plan.py has asked the broker.
 """
 
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ from barnabas.wire.columns import open_batch
 from barnabas.wire.uuids import uuid_text
 
 FETCH = 1
-FETCH_WITH_ABORTED = 4  # version; the first whose answers may hold batches of magic 2
+FETCH_WITH_ABORTED = 4  # the first version whose responses may hold batches of magic 2
 FETCH_BYTES = 16 * 1024 * 1024
 WAIT_MS = 500
-EMPTY_ANSWERS_MAX = 20  # of half a second: records below the high watermark are there
-ROWS_PER_BYTE = 1 / 64  # room that is reserved: what is not used costs addresses only
+EMPTY_ANSWERS_MAX = 20  # each takes half a second: records below the high watermark exist
+ROWS_PER_BYTE = 1 / 64  # for the first allocation: unused rows cost only addresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Columns are yielded when they have batch_bytes; a batch may decompress to body_bytes_max."""
+    """A reader yields columns when they have `batch_bytes`. A batch may decompress to at most
+    `body_bytes_max` bytes."""
 
     batch_bytes: int
     body_bytes_max: int
@@ -58,8 +59,10 @@ class Limits:
 def read_files(
     directory: LogDirectory, wanted: Range, *, committed: bool, limits: Limits, topic_id: bytes
 ) -> Iterator[Columns]:
-    """topic_id: of the topic that is meant. Raises DamagedFiles, OutOfRange, NoFilesHere,
-    TopicRecreated, OSError (CutShort when a file was)."""
+    """Yields the records of a range from the files of its partition. `committed`: without the
+    records of aborted transactions. `topic_id`: the id of the topic that the caller planned for.
+    Raises DamagedFiles, OutOfRange, NoFilesHere, TopicRecreated, OSError (CutShort when a file was
+    truncated)."""
     builder = limits.builder(wanted)
     if committed:
         builder.without_aborted(directory.aborted(wanted.start, wanted.end))
@@ -77,7 +80,7 @@ def read_files(
         with closing(segment):
             yield from _read_segment(segment, builder, wanted, limits)
             covered = max(builder.next_offset, segment.base_offset)
-            if builder.stop == "past":  # compaction may have taken the last records away
+            if builder.stop == "past":  # compaction may have removed the last records
                 covered = wanted.end
             if covered >= wanted.end:
                 break
@@ -106,7 +109,7 @@ def _read_segment(
                 batch = segment.batch_bytes(at)
                 at += open_batch(builder, memoryview(batch), 0)
             elif at == before or at == segment.size_bytes:
-                return  # what is cut off at the end of the file is still being written
+                return  # the broker is still writing the batch at the end of the file
     except CorruptRecords as error:
         raise DamagedFiles(f"{segment.path}, {wanted}: {error}") from error
 
@@ -120,7 +123,9 @@ def read_wire(
     topic_id: bytes | None = None,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[Columns]:
-    """Raises ScanError, ClientError, KafkaError. topic_id: of the topic that is meant."""
+    """Yields the records of a range by Fetch. `committed` and `topic_id` are those of `read_files`;
+    `fetch_bytes` is the most that one response may have. Raises ScanError, ClientError,
+    KafkaError."""
     builder = limits.builder(wanted)
     empty = 0
     while builder.next_offset < wanted.end and builder.stop != "past":
@@ -153,7 +158,7 @@ def _read_answer(records: memoryview, builder: ColumnsBuilder) -> Iterator[Colum
 
 
 def check_topic_id(cluster: Cluster, topic: str, topic_id: bytes) -> None:
-    """Raises TopicRecreated when the name stands for another topic now."""
+    """Raises TopicRecreated when another topic has this name now."""
     cluster.forget(topic)
     if (now := cluster.topic(topic).topic_id) != topic_id:
         raise _recreated(topic, topic_id, now)
@@ -172,7 +177,8 @@ def _recreated(topic: str, before: bytes, now: bytes) -> TopicRecreated:
 
 
 def _out_of_range(cluster: Cluster, wanted: Range, asked: int) -> OutOfRange:
-    """The bare error code of a broker, which does not name the existing offsets."""
+    """Returns the error of a fetch at `asked` with the existing offsets, which the error code
+    lacks."""
     index = wanted.partition
     bounds = [
         list_offsets(cluster, wanted.topic, {index: end})[index].offset

@@ -1,13 +1,14 @@
-"""Sealed snapshots: a topic's files as they were at one moment, to be read without a broker.
+"""Sealed snapshots: a topic's files as they were at one moment. Reading them needs no broker.
 
     DIR/sealed.json              {"version": 1, "clusterId", "topic", "topicId", "partitions":
                                  {"0": {"earliest", "highWatermark", "lastStableOffset"}, ...}}
     DIR/TOPIC-PARTITION/         partition.metadata, and of each segment that reaches into
                                  [earliest, highWatermark) .log .index .timeindex .txnindex
 
-Inactive segments are never written again, so they are hard links where the file system allows it,
-and take no space until the broker deletes them; the active segment is a copy, cut at its size. The
-directory is made under another name and renamed when it is complete. Limits: one topic a snapshot.
+The broker never writes to an inactive segment again, so the snapshot has hard links to these where
+the file system allows it. They take no space until the broker deletes the segments. The active
+segment is a copy, cut at its size. `seal` makes the directory under another name and renames it
+when it is complete. Limits: one topic for each snapshot.
 """
 
 import json
@@ -35,7 +36,8 @@ def seal(
     bootstrap_servers: str = "127.0.0.1:9092",
     partitions: Iterable[int] | None = None,
 ) -> Path:
-    """Makes a snapshot at `into`, which must not exist yet. Raises NoFilesHere, OSError."""
+    """Makes a snapshot at `into`, which must not exist yet, and returns its path. `partitions`:
+    None for all. Raises FileExistsError, NoFilesHere, OSError, and errors of client and broker."""
     target = Path(into)
     if target.exists():
         raise FileExistsError(f"{target} already exists")
@@ -74,7 +76,7 @@ def _bounds_json(bounds: Bounds) -> dict[str, int]:
 
 def _take(place: LogDirectory, bounds: Bounds, into: Path) -> None:
     def take(bases: list[int]) -> None:
-        shutil.rmtree(into, ignore_errors=True)  # of a try whose segments were swapped
+        shutil.rmtree(into, ignore_errors=True)  # of an attempt during which segments were swapped
         into.mkdir(parents=True)
         first = max((base for base in bases if base <= bounds.earliest), default=bases[0])
         for base in bases:
@@ -104,13 +106,14 @@ def _take_file(source: Path, target: Path, *, linked: bool) -> None:
             return
         except FileNotFoundError:
             raise
-        except OSError:  # another file system, or one without links
+        except OSError:  # `into` is on another file system, or on one without links
             pass
     shutil.copyfile(source, target)
 
 
 def read_manifest(directory: Path) -> tuple[str, bytes, dict[int, Bounds]]:
-    """Topic, its id, and the bounds of each partition. Raises DamagedFiles, NoFilesHere."""
+    """Returns the topic, its id, and the bounds of each partition. Raises DamagedFiles,
+    NoFilesHere."""
     path = directory / MANIFEST
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())

@@ -1,8 +1,8 @@
-"""The first record at or after a time, from a partition's files alone.
+"""Finds the first record at or after a time in a partition's files.
 
-Records need not be in the order of their timestamps. An entry of a segment's time index says that
-every record with a larger timestamp comes after its offset: the walk begins at the last entry that
-is earlier than the timestamp, segment after segment, and ends at the first record that is not
+Timestamps of records need not ascend. An entry of a segment's time index says that every record
+with a larger timestamp comes after the entry's offset. So the search begins at the last entry that
+is earlier than the time, goes on segment by segment, and ends at the first record that is not
 earlier.
 """
 
@@ -15,11 +15,12 @@ from barnabas.scan.log_directory import LogDirectory
 from barnabas.scan.readers import Limits, Range
 from barnabas.wire.columns import open_batch
 
-PIECE_BYTES = 256 * 1024  # decoded before it is looked at
+PIECE_BYTES = 256 * 1024  # how much the search decodes before it compares timestamps
 
 
 def offset_at(place: LogDirectory, wanted: Range, ms: int, limits: Limits) -> int:
-    """-1: all records of the range are earlier. Raises CorruptRecords, OSError."""
+    """Returns the offset of the first record of the range with a timestamp of at least `ms`; -1
+    when all are earlier. Raises CorruptRecords, NoFilesHere, OSError."""
     offset = wanted.start
     if offset >= wanted.end:
         return -1
@@ -37,7 +38,7 @@ def offset_at(place: LogDirectory, wanted: Range, ms: int, limits: Limits) -> in
 def _in_segment(
     segment: MappedSegment, wanted: Range, ms: int, limits: Limits
 ) -> tuple[int | None, int]:
-    """The record's offset, or None and where the segment ends."""
+    """Returns (the record's offset or None, the offset to go on from)."""
     builder = replace(limits, batch_bytes=PIECE_BYTES).builder(wanted)
     at = max(segment.position_of(wanted.start), segment.position_before(ms))
     while True:

@@ -27,19 +27,20 @@ from barnabas.scan.readers import Limits, Range, read_files, read_wire
 from barnabas.scan.sealed import read_manifest
 from barnabas.scan.times import offset_at
 
-# Of one batch's columns: the first ones of a process touch less memory that is new to it when they
-# are small (a scan of 5 M records of 100 bytes: 40 ns of CPU a record, with 4 MiB 43). What is kept
-# whole comes in fewer pieces.
+# The bytes of one batch. Small batches make a process touch less new memory: a scan of 5 M records
+# of 100 bytes takes 40 ns of CPU a record, and 43 ns with 4 MiB. Tables keep all batches, so theirs
+# are larger.
 BATCH_BYTES = 1024 * 1024
 TABLE_BATCH_BYTES = 4 * 1024 * 1024
-BATCH_BYTES_MAX = 1024 * 1024 * 1024  # with one batch more it stays below Arrow's 2 GiB a column
+BATCH_BYTES_MAX = 1024 * 1024 * 1024  # one more record batch still fits Arrow's 2 GiB
 BODY_BYTES_MAX = 256 * 1024 * 1024
 ISOLATION = {"read_committed": True, "read_uncommitted": False}
 Source = Literal["auto", "files", "wire"]
 
 
 class Scan:
-    """A planned scan of `ranges`. Each call of a method reads them again."""
+    """A planned scan of `ranges`. Each call of a method reads them again, and raises ScanError,
+    OSError and errors of client and broker."""
 
     def __init__(
         self,
@@ -65,8 +66,8 @@ class Scan:
         return self.batches()
 
     def batches(self) -> Iterator[Columns]:
-        """Yields batches of records, partition by partition, in the order of offsets, with one
-        batch in memory at a time."""
+        """Yields batches of records, partition by partition and by ascending offset, with one batch
+        in memory at a time."""
         for part in self.parts:
             yield from self.batches_of(part)
 
@@ -94,11 +95,13 @@ class Scan:
             )
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Arrow's stream of batches: pyarrow.RecordBatchReader.from_stream(scan) and the like."""
+        """Returns Arrow's stream of batches, for example for
+        pyarrow.RecordBatchReader.from_stream(scan)."""
         return arrow_stream(self.batches())
 
     def columns(self, threads: int | None = None) -> list[Columns]:
-        """All records. Partitions are read in parallel, by as many threads as there are cores."""
+        """Returns all records. `threads` read partitions in parallel; None: as many as there are
+        cores."""
         count = min(threads or os.cpu_count() or 1, len(self.parts))
 
         def read(part: Part) -> list[Columns]:
@@ -112,7 +115,7 @@ class Scan:
         return [columns for rows in found for columns in rows]
 
     def to_arrow(self, threads: int | None = None) -> Any:
-        """A pyarrow.Table."""
+        """Returns a pyarrow.Table. `threads` as in `columns`."""
         import pyarrow
 
         found = [pyarrow.record_batch(columns) for columns in self.columns(threads)]
@@ -121,17 +124,19 @@ class Scan:
         return pyarrow.Table.from_batches(found)
 
     def to_pandas(self, **options: Any) -> Any:
-        """A pandas.DataFrame (needs pyarrow too); options are those of Table.to_pandas."""
+        """Returns a pandas.DataFrame (needs pyarrow too); `options` are those of
+        Table.to_pandas."""
         return self.to_arrow().to_pandas(**options)
 
     def to_polars(self) -> Any:
-        """A polars.DataFrame, without pyarrow."""
+        """Returns a polars.DataFrame; does not need pyarrow."""
         import polars
 
         return polars.DataFrame(self)
 
     def to_duckdb(self, connection: Any = None) -> Any:
-        """A duckdb relation over the records in memory; `connection`: the default one."""
+        """Returns a duckdb relation over the records in memory. `connection`: None for duckdb's
+        default."""
         import duckdb
 
         table = self.to_arrow()
@@ -154,14 +159,17 @@ def scan(
 ) -> Scan:
     """Plans a scan of a topic.
 
-    start, end: an offset, "earliest", "latest", a datetime with a time zone (the first record at or
-    after it), or one of these for each partition in a dict. `end` itself is not read.
-    source: "files" and "wire" insist on one way. log_dirs: where the broker's log directories are
-    seen here, when that is not where the broker says. snapshot: a directory that `seal` made; the
-    broker is not asked then. batch_bytes: how large the pieces are that are given out,
-    BATCH_BYTES or, of tables, TABLE_BATCH_BYTES.
+    `start`, `end`: an offset, "earliest", "latest", a datetime with a time zone (the first record
+    at or after it), or a dict with one of these for each partition. The scan does not read `end`
+    itself.
+    `source`: "files" and "wire" allow only that way; "auto" prefers files. `log_dirs`: where this
+    machine has the broker's log directories, if the paths differ from the broker's. `snapshot`: a
+    directory that `seal` made; the scan then needs no broker. `batch_bytes`: the size at which a
+    batch is yielded, None for BATCH_BYTES and, in tables, TABLE_BATCH_BYTES. `body_bytes_max`: the
+    limit of the decompressed bytes of one batch.
 
-    Raises OutOfRange, NoFilesHere, UnknownTopicOrPartition and other errors of broker and client.
+    Raises ValueError, OutOfRange, NoFilesHere, UnknownTopicOrPartition and other errors of broker
+    and client.
     """
     if isolation not in ISOLATION:
         raise ValueError(f"isolation is one of {', '.join(ISOLATION)}, not {isolation!r}")
