@@ -27,7 +27,7 @@ class ApiKey(NamedTuple):
 
 @cache
 def api_keys() -> dict[int, ApiKey]:
-    """All keys by number."""
+    """Returns all API keys, by number."""
     found: dict[int, ApiKey] = {}
     head, *lines = text_of("api-keys.tsv").splitlines()
     columns = head.split("\t")
@@ -51,7 +51,8 @@ def _version(text: str) -> int | None:
 
 
 def api_key(key: int, version: int | None = None) -> ApiKey:
-    """The row of a key. Raises UnsupportedVersion for a key or version that Kafka does not have."""
+    """Returns the row of a key. Raises UnsupportedVersion for a key or version that Kafka does not
+    have."""
     row = api_keys().get(key)
     if row is None:
         raise UnsupportedVersion(f"there is no API key {key}")

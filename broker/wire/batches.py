@@ -1,12 +1,13 @@
-"""Record sets as they stand in requests, answers and logs: every magic, every codec.
+"""Record sets of requests, answers and logs: every magic, every codec.
 
-The byte formats are cext's (records.pyx for magic 2, messageset.pyx for 0 and 1), the codecs are
-compression.py's; this file combines the two. `decode_batches` walks a record set; it reads a
-batch's header and checks its CRC at once, and decodes its records with their first use.
+cext has the byte formats (records.pyx for magic 2, messageset.pyx for 0 and 1), and compression.py
+has the codecs; this file combines the two. `decode_batches` walks a record set; it reads a batch's
+header and checks its CRC at once, and decodes its records on first use.
 
-Bytes that are no record set raise CorruptRecords and nothing else, whatever is wrong with them:
-kind "too large" when a batch inflates past size_max, with the codec's own error as the cause.
-Memory is bounded by the bytes given plus, per batch opened, size_max and its records.
+Bytes that are not a record set raise only CorruptRecords, whatever is wrong with them: with the
+kind "too large" when a batch decompresses to more than size_max, and the codec's error as the
+cause. Memory is limited by the given bytes plus, for each batch that is decoded, size_max and its
+records.
 """
 
 from collections.abc import Iterable, Iterator
@@ -47,10 +48,10 @@ SEQUENCE_MAX = 2**31 - 1
 
 @dataclass(slots=True)
 class Batch:
-    """One batch of a record set: a batch v2, a plain message, or a wrapper with what is in it.
+    """One batch of a record set: a batch v2, a plain message, or a wrapper and the messages in it.
 
-    crc, leader_epoch, producer_* and the flags are as stored; message sets have none of the last
-    three sorts (-1 and False). `start` and `size_bytes` say where the batch is in `data`.
+    crc, leader_epoch, producer_* and the flags are as stored; message sets have only the CRC (the
+    others are -1 and False). The batch has `size_bytes` bytes of `data`, from `start` on.
     """
 
     data: memoryview = field(repr=False)
@@ -78,36 +79,37 @@ class Batch:
 
     @property
     def records(self) -> list[Record]:
-        """The records, decoded on first use. Raises CorruptRecords, positions within `data` or,
-        of a compressed batch, within the decompressed body."""
+        """Returns the records, which the first call decodes. Raises CorruptRecords; its positions
+        are those in `data` or, for a compressed batch, in the decompressed body."""
         if self._records is None:
             self._records = self._decoded()
         return self._records
 
     @property
     def base_offset(self) -> int:
-        """The first offset the batch takes up; a wrapper must be opened to know it."""
+        """Returns the first offset of the batch; a wrapper must be decoded to know it."""
         if self.stored_base_offset is None:
             self.stored_base_offset = self.records[0].offset
         return self.stored_base_offset
 
     @property
     def count(self) -> int:
-        """The number of records; a wrapper must be opened to know it."""
+        """Returns the number of records; a wrapper must be decoded to know it."""
         return len(self.records) if self.stored_count is None else self.stored_count
 
     @property
     def last_sequence(self) -> int:
-        """Sequence numbers wrap from 2147483647 to 0."""
+        """Returns the sequence number of the last record; these numbers wrap from 2147483647 to
+        0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset - self.base_offset) & SEQUENCE_MAX
 
     def body(self) -> Buffer:
-        """What the codec covered: the records of a batch v2, the inner set of a wrapper, or the
-        entry itself of a plain message; decompressed."""
+        """Returns the decompressed bytes: the records of a batch v2, the messages in a wrapper, or
+        a plain message itself. Raises CorruptRecords."""
         stored = self.data[self.body_start : self.start + self.size_bytes]
-        emptied = self.magic == 2 and not stored  # compaction took the last record away
+        emptied = self.magic == 2 and not stored  # compaction removed the last record
         if self.codec == compression.NONE or emptied:
             return stored
         try:
@@ -147,11 +149,11 @@ class Batch:
 
 
 def decode_batches(data: Buffer, *, size_max: int, partial_tail: bool = False) -> Iterator[Batch]:
-    """The batches of a record set, in order, as far as they are whole and their CRCs true.
+    """Yields the batches of a record set, in order, each with a correct CRC.
 
-    size_max: the most bytes that the body of one batch may inflate to. partial_tail: the set may
-    end in a cut-off batch, as fetch answers do; it is left out. Raises CorruptRecords on reaching
-    bytes that are no batch.
+    size_max: the largest number of bytes that the body of one batch may decompress to.
+    partial_tail: the record set may end with an incomplete batch, as in fetch responses; it is left
+    out. Raises CorruptRecords at the first bytes that are not a batch.
     """
     view = memoryview(data).cast("B")
     at = 0
@@ -164,13 +166,14 @@ def decode_batches(data: Buffer, *, size_max: int, partial_tail: bool = False) -
 
 
 def batch_at(view: memoryview, at: int, size_max: int) -> Batch:
-    """The batch, message or wrapper at one place of a record set. Raises CorruptRecords."""
+    """Returns the batch, message or wrapper at one position of a record set. Raises
+    CorruptRecords."""
     magic = view[at + MAGIC_AT] if at + MAGIC_AT < len(view) else None
     return _batch(view, at, size_max) if magic == 2 else _message(view, at, size_max)
 
 
 def is_cut_off(data: memoryview, at: int) -> bool:
-    """True when the batch or entry at this place announces more bytes than there are."""
+    """Returns whether the batch or entry at this position announces more bytes than there are."""
     if len(data) - at < MAGIC_AT + 1:
         return True
     size_bytes = 12 + int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
@@ -251,13 +254,14 @@ def encode_batch(
     last_offset_delta: int | None = None,
     max_timestamp: int | None = None,
 ) -> bytes:
-    """One batch v2, or for magic 0 and 1 a plain message set or, with a codec, one wrapper.
+    """Returns one batch v2; for magic 0 and 1 a plain message set or, with a codec, one wrapper.
 
-    records: Records, or bytes for values alone. keep_offsets: records keep their own offsets
-    (ascending, from base_offset on) instead of being numbered. append_time (ms) goes with
-    timestamp_type APPEND_TIME and is then required. base_timestamp: None = the first record's;
-    with delete_horizon the horizon itself. last_offset_delta and max_timestamp stand for records
-    that compaction took away. What magic 0 and 1 cannot carry is refused.
+    records: Records, or bytes for values alone. keep_offsets: the records keep their own offsets
+    (ascending, from base_offset on); otherwise they are numbered from base_offset. append_time (ms)
+    goes with timestamp_type APPEND_TIME, and is then required. base_timestamp: None is that of the
+    first record; with delete_horizon it is the delete horizon (KIP-534). last_offset_delta and
+    max_timestamp: the values from before compaction removed records. Raises ValueError for fields
+    that magic 0 and 1 do not have, and UnknownCodec.
     """
     compression.check_codec(codec, magic)
     if (timestamp_type == APPEND_TIME) != (append_time is not None):

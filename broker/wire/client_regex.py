@@ -1,13 +1,14 @@
-"""Regular expressions beside what clients send: ConsumerGroupHeartbeat (KIP-848), ListTransactions
+"""Regular expressions of clients and settings: ConsumerGroupHeartbeat (KIP-848), ListTransactions
 (66), ssl.principal.mapping.rules.
 
-Syntax and meaning are RE2's, which Kafka's brokers take from RE2/J, and the time of a match grows
-with pattern times text and no more: Python's own `re` backtracks, so a pattern of a few letters
-could hold a thread for hours. The `re2` package is imported with the first expression (2 ms).
+The syntax and its meaning are those of RE2, as in Kafka's brokers, which use RE2/J. The time of a
+match is at most proportional to the size of the pattern times the size of the text. Python's `re`
+backtracks, so that a pattern of a few letters could occupy a thread for hours. The `re2` package is
+imported with the first expression (2 ms).
 
 Known differences from RE2/J: `\\C` (one byte) and a group name that is used twice are accepted.
 Limits: PATTERN_LETTERS_MAX; MEMORY_BYTES_MAX for the program and the cached states of one
-expression. A larger program is refused; without room for states RE2 matches more slowly. re2
+expression. A larger program is refused; without memory for more states RE2 matches more slowly. re2
 caches the last 128 expressions.
 """
 
@@ -34,7 +35,7 @@ class Regex:
     """One compiled expression. Threads may share it."""
 
     def __init__(self, pattern: str) -> None:
-        """Raises InvalidPattern."""
+        """Compiles the expression. Raises InvalidPattern."""
         if len(pattern) > PATTERN_LETTERS_MAX:
             raise InvalidPattern(f"it has more than {PATTERN_LETTERS_MAX} letters")
         import re2
@@ -48,7 +49,7 @@ class Regex:
             raise InvalidPattern(_reason(error)) from error
 
     def matches(self, text: str) -> bool:
-        """Whether the expression matches the whole text, as Java's Pattern.matches does."""
+        """Returns whether the expression matches the whole text, as Java's Pattern.matches does."""
         return self._compiled.fullmatch(text) is not None
 
     @property
@@ -56,7 +57,7 @@ class Regex:
         return int(self._compiled.groups)
 
     def replaced(self, text: str, replacement: Callable[[Match], str]) -> str:
-        """The text with each match replaced, as Java's String.replaceAll does."""
+        """Returns the text with each match replaced, as Java's String.replaceAll does."""
         return str(self._compiled.sub(replacement, text))
 
 

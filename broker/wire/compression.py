@@ -1,4 +1,4 @@
-"""The codecs inside a batch: compress for writers, bounded decompress for readers.
+"""The codecs of a batch's content: compression for writers, limited decompression for readers.
 
 | codec  | bytes                                                                              |
 |--------|------------------------------------------------------------------------------------|
@@ -9,12 +9,12 @@
 |        | checksum covers the frame's magic number too (a fault that old clients check)      |
 | zstd   | frames, magic 2 only; the size of the content may be missing                       |
 
-Nothing is inflated past size_max (plus one chunk of CHUNK_BYTES), whatever the data announces, and
-every byte given must belong to the compressed data: a tail is damage. The packages are imported on
-first use, because a broker that only passes batches on should not pay for them at its start.
+Decompression stops after size_max (plus one chunk of CHUNK_BYTES), whatever size the data
+announces. All given bytes must belong to the compressed data: bytes after its end are an error. The
+packages are imported on first use, because a broker that does not decompress needs none of them.
 
-These functions run on Python threads; the packages give the GIL away while they work. The network
-threads have decoders of their own for lz4 and snappy: cext/codec/inflate.
+These functions run on Python threads; the packages release the GIL while they work. The network
+threads have their own decoders for lz4 and snappy: cext/codec/inflate.
 """
 
 import struct
@@ -30,39 +30,40 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS: dict[str, int] = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 CODEC_NAMES: dict[int, str] = {number: name for name, number in CODECS.items()}
 
-CHUNK_BYTES = 256 * 1024  # one step of inflating: small beside any batch limit, large beside a call
+CHUNK_BYTES = 256 * 1024  # one step of decompression: far below the limit of a batch
 
 GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 XERIAL_VERSION = 1
 XERIAL_CHUNK_BYTES = 32 * 1024
-# The densest snappy element is a copy of 64 bytes written in 3.
+# The snappy element with the highest ratio is a copy of 64 bytes, written in 3.
 SNAPPY_EXPANSION_MAX = 22
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 ZSTD_MAGIC = 0xFD2FB528
 ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # and the 15 numbers after it
-# The widest window that zstd itself takes by default and that level 22 writes. The decoder touches
-# no more of it than it has decoded, so size_max bounds the memory all the same.
+# The largest window that zstd accepts by default, and that level 22 writes. The decoder uses no
+# more of it than it has decoded, so size_max still limits the memory.
 ZSTD_WINDOW_BYTES_MAX = 128 * 1024 * 1024
 
 
 class CorruptCompressedData(ValueError):
-    """The bytes are not whole, valid data of the codec."""
+    """The bytes are not complete, valid data of the codec."""
 
 
 class DecompressedTooLarge(ValueError):
-    """The data would inflate past size_max."""
+    """The data would decompress to more than size_max bytes."""
 
 
 class UnknownCodec(ValueError):
-    """No such codec, or one that this magic does not have (zstd needs magic 2)."""
+    """The codec does not exist, or batches of this magic cannot have it (zstd needs magic 2)."""
 
 
 def compress(codec: int, data: Buffer, *, level: int | None = None, magic: int = 2) -> bytes:
-    """The data in the codec's own framing, as Kafka's producer would put it into a batch.
+    """Returns the data in the framing of the codec, as Kafka's producer writes it into a batch.
 
-    level is the codec's own scale, None its default; snappy has none.
+    level: on the scale of the codec; None is its default. snappy has no levels. Raises
+    UnknownCodec.
     """
     check_codec(codec, magic)
     if codec == NONE:
@@ -77,7 +78,8 @@ def compress(codec: int, data: Buffer, *, level: int | None = None, magic: int =
 
 
 def decompress(codec: int, data: Buffer, *, size_max: int, magic: int = 2) -> bytes:
-    """The bytes before compression. Raises CorruptCompressedData or DecompressedTooLarge."""
+    """Returns the bytes before compression, at most size_max. Raises CorruptCompressedData,
+    DecompressedTooLarge, UnknownCodec."""
     chunks: list[bytes] = []
     decompress_into(chunks.append, codec, data, size_max=size_max, magic=magic)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -86,15 +88,16 @@ def decompress(codec: int, data: Buffer, *, size_max: int, magic: int = 2) -> by
 def decompress_into(
     take: Callable[[bytes], object], codec: int, data: Buffer, *, size_max: int, magic: int = 2
 ) -> None:
-    """The same in pieces, each given to `take` as soon as it is there. gzip, lz4 and zstd come in
-    pieces of at most CHUNK_BYTES; of snappy a chunk of the framing is a piece."""
+    """Decompresses as `decompress` does, and gives each piece to `take` as soon as it is decoded. A
+    piece of gzip, lz4 or zstd has at most CHUNK_BYTES; a piece of snappy is a chunk of its
+    framing."""
     check_codec(codec, magic)
     assert size_max >= 0
     _DECODERS[codec](memoryview(data).cast("B"), _Inflated(size_max, take))
 
 
 def check_codec(codec: int, magic: int) -> None:
-    """Raises UnknownCodec unless batches of this magic may carry the codec."""
+    """Raises UnknownCodec unless batches of this magic may have the codec."""
     if codec not in CODEC_NAMES:
         raise UnknownCodec(f"codec {codec} is not one of {', '.join(CODECS)}")
     if codec == ZSTD and magic < 2:
@@ -102,7 +105,7 @@ def check_codec(codec: int, magic: int) -> None:
 
 
 class _Inflated:
-    """Decoded chunks for `take`, counted against the limit."""
+    """Gives decoded chunks to `take`, and counts their bytes against the limit."""
 
     def __init__(self, size_max: int, take: Callable[[bytes], object]) -> None:
         self.size_max = size_max
@@ -110,12 +113,13 @@ class _Inflated:
         self.take = take
 
     def ask(self) -> int:
-        """The bytes to request from the decoder: never more than needed to see the limit
-        exceeded."""
+        """Returns the number of bytes to request from the decoder: at most one more than the limit
+        allows."""
         return min(CHUNK_BYTES, self.size_max - self.size_bytes + 1)
 
     def reserve(self, size_bytes: int) -> None:
-        """Refuses an announced size before anything is allocated for it."""
+        """Refuses an announced size before memory is allocated for it. Raises
+        DecompressedTooLarge."""
         if self.size_bytes + size_bytes > self.size_max:
             raise DecompressedTooLarge(f"inflates to more than {self.size_max} bytes")
 
@@ -140,7 +144,7 @@ def _gzip_compress(data: Buffer, level: int) -> bytes:
 
 
 def _gzip_decompress(view: memoryview, inflated: _Inflated) -> None:
-    # The input goes in by slices, because zlib copies what it leaves over at every call.
+    # The input is given in slices, because each call of zlib copies the input that it did not use.
     member = zlib.decompressobj(zlib.MAX_WBITS | 16)
     at = 0
     slice_: bytes | memoryview = b""
@@ -176,13 +180,13 @@ def _snappy_compress(data: Buffer) -> bytes:
 
 
 def _snappy_decompress(view: memoryview, inflated: _Inflated) -> None:
-    # No raw block begins like that: it would be a copy of bytes before the first.
+    # No raw block begins with these bytes: it would copy bytes from before the start of its output.
     if view[:8] != XERIAL_MAGIC:
         _snappy_block(view, inflated)
         return
     at = 0
     while at < len(view):
-        # A header may stand before any chunk: streams written one after another are one stream.
+        # A header may precede any chunk: concatenated streams are one stream.
         if view[at : at + 8] == XERIAL_MAGIC:
             if at + 16 > len(view):
                 raise CorruptCompressedData("snappy: the data ends inside the framing's header")
@@ -259,8 +263,8 @@ def _lz4_decompress(view: memoryview, inflated: _Inflated) -> None:
 
 
 def _lz4_header_mended(view: memoryview) -> memoryview:
-    """The frame with the header checksum that the package wants, if it has magic 0's wrong one."""
-    # Kafka knows neither skippable frames nor dictionaries (the lowest flag).
+    """Returns the frame; corrects its header checksum if it is the wrong one of magic 0."""
+    # Kafka supports neither skippable frames nor dictionaries (the lowest flag).
     if len(view) < 7 or view[:4] != LZ4_MAGIC or view[4] & 0x01:
         raise CorruptCompressedData("lz4: no frame, or one with a dictionary")
     at = 6 + (8 if view[4] & 0x08 else 0)
@@ -282,15 +286,15 @@ def _zstd_compress(data: Buffer, level: int) -> bytes:
 def _zstd_decompress(view: memoryview, inflated: _Inflated) -> None:
     import zstandard
 
-    # The package's reader takes the end of the input for the end of the content, so that a torn
-    # frame would pass: the walk over the blocks comes first.
+    # The package's reader takes the end of the input as the end of the content, and so would accept
+    # a truncated frame. Therefore the walk over the blocks comes first.
     at = _zstd_frame_end(view, 0)
     while at < len(view):
         at = _zstd_frame_end(view, at)
     decoder = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
     try:
         announced = zstandard.frame_content_size(view)
-        if announced > 0:  # -1: not said; what a frame says is refused before it costs anything
+        if announced > 0:  # -1: not announced
             inflated.reserve(announced)
         with decoder.stream_reader(view, read_across_frames=True) as reader:
             while chunk := reader.read(inflated.ask()):
@@ -300,7 +304,7 @@ def _zstd_decompress(view: memoryview, inflated: _Inflated) -> None:
 
 
 def _zstd_frame_end(view: memoryview, at: int) -> int:
-    """Where the frame that starts at `at` ends, going by its block headers (RFC 8878, 3.1)."""
+    """Returns where the frame that starts at `at` ends, from its block headers (RFC 8878, 3.1)."""
     size_bytes = len(view)
     number = int.from_bytes(view[at : at + 4], "little")
     if at + 8 <= size_bytes and number & ~0xF == ZSTD_SKIPPABLE_MAGIC:

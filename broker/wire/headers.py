@@ -6,9 +6,9 @@
     response v0   correlationId int32                                   inflexible; all ApiVersions
     response v1   v0, tagged section                                    flexible versions
 
-ApiVersions answers with header v0 in every version, because its sender does not know our versions
-yet. For the same reason the header of an unknown version of its request is read, so that error 35
-has the right correlation id.
+ApiVersions has response header v0 in every version, because the client does not know our versions
+yet. For the same reason the broker reads the header of an ApiVersions request of an unknown
+version, so that error 35 (UNSUPPORTED_VERSION) has the right correlation id.
 """
 
 from functools import cache
@@ -21,7 +21,8 @@ from barnabas.wire.messages import Buffer, by_name, request, response
 
 
 def request_header_version(key: int, version: int) -> int:
-    """Raises UnsupportedVersion for an unknown key; the version may be unknown."""
+    """Returns the version of a request's header. Raises UnsupportedVersion for an unknown key; the
+    version may be unknown."""
     if key == CONTROLLED_SHUTDOWN and version == 0:
         return 0
     flexible_from = api_key(key).request_flexible_from
@@ -29,7 +30,7 @@ def request_header_version(key: int, version: int) -> int:
 
 
 def response_header_version(key: int, version: int) -> int:
-    """As `request_header_version`."""
+    """Returns the version of a response's header. Raises UnsupportedVersion for an unknown key."""
     flexible_from = api_key(key).response_flexible_from
     if key == API_VERSIONS or flexible_from is None:
         return 0
@@ -45,7 +46,8 @@ def _response_program(key: int, version: int) -> Program:
 
 
 def decode_request_header(data: Buffer, offset: int = 0) -> tuple[Struct, int]:
-    """(header, offset of the body). Raises MalformedMessage, UnsupportedVersion (unknown key)."""
+    """Returns the header, and the offset of the body. Raises MalformedMessage, UnsupportedVersion
+    (unknown key)."""
     view = memoryview(data)
     if len(view) - offset < 4:
         raise MalformedMessage(f"request header at byte {offset}: ends early")
@@ -57,7 +59,8 @@ def decode_request_header(data: Buffer, offset: int = 0) -> tuple[Struct, int]:
 
 
 def decode_response_header(data: Buffer, key: int, version: int) -> tuple[Struct, int]:
-    """(header, offset of the body) of an answer to a request of that key and version."""
+    """Returns the header of a response to a request of that key and version, and the offset of the
+    body. Raises MalformedMessage, UnsupportedVersion."""
     return _response_program(key, version).decode(data)
 
 
@@ -69,7 +72,8 @@ def encode_request(
     body: Struct,
     framed: bool = True,
 ) -> bytes:
-    """Size (when framed), header and body of a request."""
+    """Returns the bytes of a request: its size (when framed), header and body. Raises
+    UnsupportedVersion, UnwritableMessage."""
     program, header = _request_header(key, version, correlation_id, client_id)
     return encode_pair(program, header, request(key).program(version), body, framed)
 
@@ -77,7 +81,7 @@ def encode_request(
 def encode_request_header(
     key: int, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """The header of a request whose body is encoded already."""
+    """Returns the header of a request whose body is already encoded."""
     program, header = _request_header(key, version, correlation_id, client_id)
     return program.encode(header)
 
@@ -95,12 +99,13 @@ def _request_header(
 def encode_response(
     key: int, version: int, correlation_id: int, body: Struct, framed: bool = True
 ) -> bytes:
-    """Size (when framed), header and body of an answer."""
+    """Returns the bytes of a response: its size (when framed), header and body. Raises
+    UnsupportedVersion, UnwritableMessage."""
     program, body_program = _answer_programs(key, version)
     header = program.cls(correlationId=correlation_id)
     return encode_pair(program, header, body_program, body, framed)
 
 
-@cache  # every answer asks; there are as many as versions of API keys
+@cache  # each answer needs one; one entry for each version of an API key
 def _answer_programs(key: int, version: int) -> tuple[Program, Program]:
     return _response_program(key, version), response(key).program(version)

@@ -1,14 +1,13 @@
 """The records of the internal topics: __consumer_offsets, __transaction_state, __share_group_state.
 
-| part  | bytes                                                                               |
-|-------|-------------------------------------------------------------------------------------|
+| part  | bytes                                                                                |
+|-------|--------------------------------------------------------------------------------------|
 | key   | int16 type, then version 0 of the key's message                                      |
-| value | int16 version, then that version of the value's message; null: what the key named is |
-|       | no longer there                                                                     |
+| value | int16 version, then that version of the value's message; null is a tombstone         |
 
-Each topic has its own numbering of types. A type that is not known, and a version that is too new,
-raise UnknownRecord: a newer broker wrote them, and who reads a log at its start passes over them.
-Bytes that are no such record raise MalformedMessage.
+Each topic has its own numbers of types. An unknown type and a version that is too new raise
+UnknownRecord: a newer broker wrote the record, and a broker that loads the log skips it. Bytes that
+are not such a record raise MalformedMessage.
 
     commit = record_type(CONSUMER_OFFSETS, "OffsetCommit")
     key = commit.encode_key(commit.key.cls(group="g", topic="t", partition=0))
@@ -16,8 +15,8 @@ Bytes that are no such record raise MalformedMessage.
     read_key(CONSUMER_OFFSETS, key)[0] is commit
     commit.read_value(value)
 
-The fields are in schemas/messages-internal-topics.txt. Like every message, a type is read on first
-use.
+The fields are in schemas/messages-internal-topics.txt. A type is read on first use, as every
+message is.
 """
 
 import struct
@@ -32,11 +31,11 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 SHARE_GROUP_STATE = "__share_group_state"
 
-KEY_VERSION = 0  # the type says all that a key's version could
+KEY_VERSION = 0  # a new format of a key has a new type
 
 _INT16 = struct.Struct(">h")
 
-# By type. The names are those of the schemas, without Key and Value.
+# Names by type, as in the schemas without Key and Value.
 _NAMES: dict[str, dict[int, str]] = {
     CONSUMER_OFFSETS: {
         0: "LegacyOffsetCommit",
@@ -81,15 +80,16 @@ class RecordType(NamedTuple):
     value: Message
 
     def encode_key(self, key: Struct) -> bytes:
-        """The bytes of a key. Raises UnwritableMessage."""
+        """Returns the bytes of a key. Raises UnwritableMessage."""
         return _INT16.pack(self.type) + self.key.encode(key, KEY_VERSION)
 
     def encode_value(self, value: Struct, version: int) -> bytes:
-        """The bytes of a value. Raises UnwritableMessage, or UnsupportedVersion."""
+        """Returns the bytes of a value. Raises UnwritableMessage, UnsupportedVersion."""
         return _INT16.pack(version) + self.value.encode(value, version)
 
     def read_value(self, data: Buffer) -> tuple[int, Struct]:
-        """The version of a value and its fields."""
+        """Returns the version of a value, and its fields. Raises UnknownRecord,
+        MalformedMessage."""
         version = _number(data, f"the value of {self.name}")
         if not self.value.version_min <= version <= self.value.version_max:
             raise UnknownRecord(f"{self.value.name} has no version {version}")
@@ -97,13 +97,14 @@ class RecordType(NamedTuple):
 
 
 def record_types(topic: str) -> dict[int, RecordType]:
-    """The types of records of an internal topic. Raises KeyError for another topic."""
+    """Returns the types of records of an internal topic, by number. Raises KeyError for another
+    topic."""
     return {number: record_type(topic, name) for number, name in _NAMES[topic].items()}
 
 
 @cache
 def record_type(topic: str, name: str) -> RecordType:
-    """A type by its name: "OffsetCommit". Raises KeyError."""
+    """Returns the type with a name such as "OffsetCommit". Raises KeyError."""
     number = next((number for number, known in _NAMES[topic].items() if known == name), None)
     if number is None:
         raise KeyError(f"{topic} has no records {name}")
@@ -111,7 +112,8 @@ def record_type(topic: str, name: str) -> RecordType:
 
 
 def read_key(topic: str, data: Buffer) -> tuple[RecordType, Struct]:
-    """The type of the record that this is the key of, and the key's fields."""
+    """Returns the type of the record that has this key, and the key's fields. Raises UnknownRecord,
+    MalformedMessage."""
     number = _number(data, "the key of a record")
     name = _NAMES[topic].get(number)
     if name is None:

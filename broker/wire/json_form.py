@@ -1,6 +1,6 @@
 """Messages as JSON values, for tests and tools: field names as in the schema, bytes and records in
-base64, uuids in base64url without padding. A tagged field at its default is left out, and so are
-unknown tagged fields.
+base64, uuids in base64url without padding. The JSON form leaves out tagged fields with their
+default and unknown tagged fields.
 """
 
 import base64
@@ -13,12 +13,12 @@ from barnabas.wire.schema import Field, within
 
 
 def to_json(message: Message, value: Struct, version: int) -> dict[str, Any]:
-    """The fields of `value` that this version carries."""
+    """Returns the fields of `value` that this version has."""
     return _struct_to_json(message, "", value, version)
 
 
 def from_json(message: Message, fields: dict[str, Any], version: int) -> Struct:
-    """The object that `to_json` would give `fields` for. Raises ValueError."""
+    """Returns the object for which `to_json` returns `fields`. Raises ValueError."""
     return _struct_from_json(message, "", fields, version)
 
 

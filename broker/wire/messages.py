@@ -7,7 +7,7 @@
 
 Field names are Kafka's own. One class serves all versions of a struct; a field that the version
 lacks has its default. A tagged struct that was not sent is None. Classes and programs are made on
-first use and kept: they are facts about the protocol, shared by all brokers of a process.
+first use and kept; all brokers of a process share them, because only the protocol defines them.
 Next: headers.py.
 """
 
@@ -24,8 +24,9 @@ from barnabas.wire.schema import Field, Schema, places, schema_of, within
 
 Buffer = bytes | bytearray | memoryview
 
-# One lock for all lazy creation: a class that is made twice would refuse its twin's objects. A fork
-# takes the lock first; otherwise the child could wait for a thread that it does not have.
+# One lock for all lazy creation: of two classes for one struct, each would refuse the objects of
+# the other. A fork takes the lock first; otherwise the child could wait for a thread that it does
+# not have.
 _making = RLock()
 register_at_fork(
     before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release
@@ -50,7 +51,8 @@ class Message:
         return self.struct("")
 
     def struct(self, path: str) -> type[Struct]:
-        """The class of the struct (or of an array's elements) at a path: "topics.partitions"."""
+        """Returns the class of the struct (or of an array's elements) at a path:
+        "topics.partitions"."""
         found = self._classes.get(path)
         if found is not None:
             return found
@@ -60,7 +62,7 @@ class Message:
             return self._classes[path]
 
     def program(self, version: int) -> Program:
-        """The codec of one version. Raises UnsupportedVersion."""
+        """Returns the codec of one version. Raises UnsupportedVersion."""
         found = self._programs.get(version)
         if found is not None:
             return found
@@ -74,15 +76,15 @@ class Message:
             return self._programs[version]
 
     def decode(self, data: Buffer, version: int, offset: int = 0) -> Struct:
-        """The message that data holds from offset to its end. Raises MalformedMessage."""
+        """Returns the message in `data` from `offset` to the end. Raises MalformedMessage."""
         return self.program(version).decode_whole(data, offset)
 
     def encode(self, message: Struct, version: int) -> bytes:
-        """The bytes of message. Raises UnwritableMessage."""
+        """Returns the bytes of a message. Raises UnwritableMessage."""
         return self.program(version).encode(message)
 
     def fields_at(self, path: str) -> list[Field]:
-        """The fields of the struct at a path."""
+        """Returns the fields of the struct at a path. Raises KeyError."""
         fields = self.schema.fields
         for step in path.split(".") if path else ():
             fields = next((f.fields for f in fields if f.name == step and f.base == "{}"), [])
@@ -91,9 +93,10 @@ class Message:
         return fields
 
     def default_of(self, field: Field, path: str) -> Any:
-        """The default of a field: None, a value, a list, or the class of a required struct."""
+        """Returns the default of a field: None, a value, a list, or the class of a required
+        struct."""
         must_be = not field.array and field.base == "{}" and field.default_text != "null"
-        # Where null can be sent, None is taken: leaving the field out means a struct of defaults.
+        # A struct that may be null accepts None; when it is left out, it is a struct of defaults.
         by_class = field.tag < 0 or bool(field.nullable)
         return self.struct(path) if must_be and by_class else field.default
 
@@ -126,7 +129,8 @@ class Message:
         return Program(title, self.struct(path), present, absent, flexible)
 
     def _same(self, field: Field, path: str, default: Any) -> Any:
-        """The value that leaving a field out means: for a struct, one that is all defaults."""
+        """Returns the value that a field has when it is left out: for a struct, one of defaults
+        alone."""
         if field.array or field.base != "{}" or field.default_text == "null":
             return default
         return self.struct(path)()
@@ -140,7 +144,7 @@ _made: dict[str, Message] = {}
 
 
 def by_name(name: str) -> Message:
-    """A message by the name in the schema text. Raises KeyError."""
+    """Returns the message with this name in the schema text. Raises KeyError."""
     found = _made.get(name)
     if found is None:
         with _making:
@@ -151,27 +155,26 @@ def by_name(name: str) -> Message:
 
 
 def names() -> list[str]:
-    """All messages there are."""
+    """Returns the names of all messages."""
     return list(places())
 
 
 def request(key: int, version: int | None = None) -> Message:
-    """The request of an API key, made sure to have that (stable) version when one is given.
-
-    Raises UnsupportedVersion."""
+    """Returns the request of an API key. Raises UnsupportedVersion when the request lacks the given
+    (stable) version."""
     if version is not None:
         api_key(key, version)
     return _request(key)
 
 
 def response(key: int, version: int | None = None) -> Message:
-    """The response of an API key, as `request`."""
+    """Returns the response of an API key. Raises UnsupportedVersion as `request` does."""
     if version is not None:
         api_key(key, version)
     return _response(key)
 
 
-# A request that Python answers asks for these some thirty times. There are as many as API keys.
+# A request that Python answers needs these about thirty times. One entry for each API key.
 @cache
 def _request(key: int) -> Message:
     return by_name(api_key(key).name + "Request")

@@ -1,8 +1,8 @@
 """The schema text, read lazily: an index of all messages, and the fields of those that are used.
 
-The grammar stands at the head of schemas/messages.txt. Indexing looks at the head lines alone
-(well under a millisecond for all files together); the fields of a message are parsed with its first
-use. Next: messages.py.
+The head of schemas/messages.txt describes the grammar. The index reads only the first line of each
+message (well below a millisecond for all files together); the fields of a message are parsed on
+first use. Next: messages.py.
 """
 
 import re
@@ -19,7 +19,7 @@ Span = tuple[int, int]
 
 
 def spans(text: str) -> tuple[Span, ...]:
-    """Version spans: "3+", "2-5", "4", or several of these with commas."""
+    """Parses version spans: "3+", "2-5", "4", or several of these with commas."""
     found = []
     for part in text.split(","):
         if part.endswith("+"):
@@ -66,7 +66,8 @@ class Field:
 
     @property
     def default(self) -> Any:
-        """The default value of a field. A struct's is None here: messages.py knows its class."""
+        """Returns the default of the field; None for a struct, whose class only messages.py
+        knows."""
         text = self.default_text
         if self.array:
             return None if text == "null" else []
@@ -92,7 +93,7 @@ class Schema(NamedTuple):
     name: str
     key: int | None
     versions: Span
-    flexible_from: int  # OPEN_END when never
+    flexible_from: int  # OPEN_END: no version is flexible
     fields: list[Field]
 
 
@@ -112,7 +113,8 @@ def text_of(file: str) -> str:
 
 @cache
 def places() -> dict[str, Place]:
-    """All messages by name."""
+    """Returns the places of all messages, by name. Raises ValueError when two have the same
+    name."""
     found: dict[str, Place] = {}
     for file in FILES:
         text = text_of(file)
@@ -126,7 +128,7 @@ def places() -> dict[str, Place]:
 
 
 def schema_of(name: str) -> Schema:
-    """The schema of one message. Raises KeyError when there is none of that name."""
+    """Returns the schema of one message. Raises KeyError when no message has that name."""
     place = places()[name]
     head, *lines = text_of(place.file)[place.start : place.end].splitlines()
     kind, _, *words = head.split()
@@ -143,7 +145,7 @@ def schema_of(name: str) -> Schema:
 
 
 def fields_of(lines: list[str]) -> list[Field]:
-    """The tree of fields that the indents tell."""
+    """Returns the tree of fields that the indentation describes."""
     open_structs: list[list[Field]] = [[]]
     for line in lines:
         if not line or line.startswith("#"):
