@@ -61,7 +61,7 @@ class GroupDescription(NamedTuple):
 
 
 class ConsumerGroupDescription(NamedTuple):
-    """The description of a group of the consumer protocol."""
+    """Describes one group of the consumer protocol (KIP-848)."""
 
     state: str
     epoch: int
@@ -73,15 +73,18 @@ class ConsumerGroupDescription(NamedTuple):
 
 
 class GroupAdministration:
-    """The administration of the groups of one coordinator."""
+    """Lists, describes and deletes the groups of one coordinator (Kafka: GroupMetadataManager)."""
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
         self._topics: KeysView[str] = {}.keys()  # as of the last state that was applied
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[GroupListing]:
-        """The groups in these states and of these types, not case-sensitive; empty filters match
-        all. Raises CoordinatorLoadInProgress while a partition loads."""
+        """Returns the groups in these states and of these types; the case of letters does not
+        matter.
+
+        An empty filter matches all groups. Raises CoordinatorLoadInProgress while a partition of
+        __consumer_offsets loads."""
         wanted_states = {state.lower() for state in states}
         wanted_types = {kind.lower() for kind in types}
         coordinator = self._coordinator
@@ -102,7 +105,9 @@ class GroupAdministration:
         ]
 
     def describe(self, group_id: str) -> GroupDescription:
-        """A classic group. Raises GroupIdNotFound, NotCoordinator, CoordinatorLoadInProgress."""
+        """Describes a group of the classic protocol.
+
+        Raises GroupIdNotFound, NotCoordinator, CoordinatorLoadInProgress."""
         coordinator = self._coordinator
         with coordinator.lock:
             coordinator.check(group_id)
@@ -127,7 +132,9 @@ class GroupAdministration:
             )
 
     def describe_consumers(self, group_id: str) -> ConsumerGroupDescription:
-        """A consumer group. Raises GroupIdNotFound, NotCoordinator, CoordinatorLoadInProgress."""
+        """Describes a group of the consumer protocol.
+
+        Raises GroupIdNotFound, NotCoordinator, CoordinatorLoadInProgress."""
         coordinator = self._coordinator
         with coordinator.lock:
             coordinator.check(group_id)
@@ -188,7 +195,8 @@ class GroupAdministration:
         wanted: Sequence[TopicPartition],
         done: Callable[[Sequence[KafkaError | None]], object],
     ) -> None:
-        """OffsetDelete: the outcome for each partition. Raises for the whole request."""
+        """Deletes committed offsets (OffsetDelete). Calls `done` with the outcome for each
+        partition of `wanted`, in its order. Raises the error of the whole request."""
         coordinator = self._coordinator
         if not group_id:
             raise InvalidGroupId()
@@ -249,10 +257,10 @@ class GroupAdministration:
                 return 0
             gone = self._expired(group_id, group)
             with coordinator.commits_held(group_id):
-                if gone:  # look again: what was committed meanwhile is not old
+                if gone:  # check again: a commit that has arrived since is not old
                     gone = self._expired(group_id, group)
                     if coordinator.is_committing(group_id):
-                        gone = []  # or tombstones would come behind what is answered; the next look
+                        gone = []  # else tombstones would follow answered commits; the next round
                 self._forget(group_id, group, partition, gone)
             return len(gone)
 
@@ -289,7 +297,7 @@ class GroupAdministration:
             coordinator.append_tombstones(group_id, partition, entries, done)
 
     def apply(self, state: ClusterState) -> None:
-        """Applies a new state of the cluster; called with each one."""
+        """Applies a new state of the cluster. The node calls this with each state."""
         before, self._topics = self._topics, state.topics.keys()
         gone = before - self._topics
         if gone:
@@ -324,7 +332,8 @@ class GroupAdministration:
 
 
 def _is_deserted(coordinator: GroupCoordinator, group: Group) -> bool:
-    """Whether the group has no member, no pending member and no open transaction with offsets."""
+    """Returns whether the group has no member, no pending member and no open transaction with
+    offsets."""
     return (
         group.state == EMPTY
         and not (group.group_type == "classic" and group.pending)

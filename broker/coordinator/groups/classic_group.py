@@ -24,7 +24,7 @@ COMPLETING = "CompletingRebalance"
 STABLE = "Stable"
 DEAD = "Dead"
 
-BEFORE = {  # the states that a state may follow
+BEFORE = {  # the states from which a state may be entered
     EMPTY: (PREPARING, COMPLETING, STABLE),
     PREPARING: (STABLE, COMPLETING, EMPTY),
     COMPLETING: (PREPARING,),
@@ -37,12 +37,12 @@ Protocols = Sequence[tuple[str, bytes]]
 NOBODY: frozenset[str] = frozenset()
 NO_INSTANCES: dict[str, str] = {}
 NO_TIMERS: dict[str, Any] = {}
-KEPT = 1024  # values that many members have in common
-KEPT_BYTES_MAX = 4096  # of each
+KEPT = 1024  # the limit of cached values that many members share
+KEPT_BYTES_MAX = 4096  # of each value
 
 
 class MemberView(NamedTuple):
-    """A member as the leader's answer describes it."""
+    """Describes a member in the leader's JoinGroup response."""
 
     member_id: str
     instance_id: str | None
@@ -50,7 +50,7 @@ class MemberView(NamedTuple):
 
 
 class JoinResult(NamedTuple):
-    """The answer to JoinGroup."""
+    """The result of JoinGroup."""
 
     error: KafkaError | None = None
     member_id: str = ""
@@ -63,7 +63,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """The answer to SyncGroup."""
+    """The result of SyncGroup."""
 
     error: KafkaError | None = None
     protocol_type: str | None = None
@@ -76,8 +76,8 @@ AnswerSync = Callable[[SyncResult], object]
 
 
 class Member:
-    """One member. `join` and `sync` are the callbacks of its pending requests; only the group sets
-    `join` and `protocols`, because it counts them."""
+    """One member of a classic group. `join` and `sync` are the callbacks of its pending requests.
+    Only the group sets `join` and `protocols`, because it counts them."""
 
     __slots__ = (
         "assignment",
@@ -119,8 +119,8 @@ class Member:
         self.deadline_ms = 0  # of its session, on the monotonic clock
 
     def metadata(self, protocol: str | None) -> bytes:
-        """The member's metadata for a protocol."""
-        for name, metadata in self.protocols:  # a loop: of each of many, several times a rebalance
+        """Returns the member's metadata for a protocol."""
+        for name, metadata in self.protocols:  # a loop is fastest: this runs often for each member
             if name == protocol:
                 return metadata
         return b""
@@ -166,7 +166,7 @@ def _names(protocols: Protocols) -> Collection[str]:
 
 
 class ClassicGroup:
-    """One group."""
+    """The state of one classic group (Kafka: ClassicGroup)."""
 
     __slots__ = (
         "empty_since_ms",
@@ -203,8 +203,8 @@ class ClassicGroup:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.instances = NO_INSTANCES  # static members: instance id to member id
-        self.joined_count = 0  # of members that wait for the answer to their join
-        self._protocol_counts: dict[str, int] | None = None  # of two members and more
+        self.joined_count = 0  # members that wait for their JoinGroup response
+        self._protocol_counts: dict[str, int] | None = None  # None below two members
         self.pending = NO_TIMERS  # member id to its timer
         self.pending_sync: set[str] | frozenset[str] = NOBODY
         self.subscribed: frozenset[str] | None = None  # None: not known
@@ -213,7 +213,7 @@ class ClassicGroup:
         self.join_timer: Any = None
         self.session_timer: Any = None
         self.sync_timer: Any = None
-        self.table: GroupTable | None = None  # None: commits do not know this group
+        self.table: GroupTable | None = None  # None: commits are not checked against it
 
     # -- commits, which native code checks ------------------------------------------------------
 
@@ -225,7 +225,7 @@ class ClassicGroup:
         self.table = table
 
     def listen(self, member: Member) -> None:
-        """Makes commits that native handlers take extend the sessions of members."""
+        """Lets commits that native handlers accept extend the sessions of members."""
         if self.table is not None:
             heard_ms = self.table.heard_ms(self.group_id, member.member_id)
             if heard_ms >= 0:
@@ -297,7 +297,7 @@ class ClassicGroup:
         return member
 
     def set_join(self, member: Member, answer: AnswerJoin | None) -> AnswerJoin | None:
-        """Sets the pending JoinGroup of a member; returns the former one."""
+        """Sets the pending JoinGroup of a member and returns the former one."""
         before, member.join = member.join, answer
         self.joined_count += (answer is not None) - (before is not None)
         return before
@@ -309,7 +309,7 @@ class ClassicGroup:
 
     @property
     def protocol_counts(self) -> dict[str, int]:
-        """The number of members that support each protocol."""
+        """Returns the number of members that support each protocol."""
         if self._protocol_counts is not None:
             return self._protocol_counts
         return _counted(self.members.values())
@@ -365,7 +365,8 @@ class ClassicGroup:
         return member
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """Raises UnknownMemberId, or FencedInstanceId when another member has the instance id."""
+        """Returns the member. Raises UnknownMemberId, or FencedInstanceId when another member has
+        the instance id."""
         if instance_id is not None:
             holder = self.instances.get(instance_id)
             if holder is None:
@@ -385,7 +386,7 @@ class ClassicGroup:
         return [member for member in self.members.values() if member.join is None]
 
     def elect_joined_leader(self) -> bool:
-        """Makes a member that has joined the leader. False: no member has joined."""
+        """Makes a member that has joined the leader. Returns False when no member has joined."""
         leader = self.members.get(self.leader) if self.leader is not None else None
         if leader is not None and leader.join is not None:
             return True
@@ -397,15 +398,17 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of the members."""
+        """Returns the longest rebalance timeout of the members, in ms."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     # -- protocols ------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols may join. Until its first join phase ends, a group
-        without members keeps the protocol type of those that left, and takes each protocol (Kafka:
-        ClassicGroup.supportsProtocols)."""
+        """Returns whether a member with these protocols may join (Kafka:
+        ClassicGroup.supportsProtocols).
+
+        Until its first join phase ends, a group without members keeps the protocol type of the
+        members that left, and accepts every protocol."""
         if not protocol_type or not protocols:
             return False
         if self.state == EMPTY:
@@ -414,13 +417,13 @@ class ClassicGroup:
             return False
         member_count = len(self.members)
         counts = self.protocol_counts
-        for name, _ in protocols:  # a loop, for each of many that join at once
+        for name, _ in protocols:  # a loop is fastest: many members join at once
             if counts.get(name, 0) == member_count:
                 return True
         return False
 
     def select_protocol(self) -> str:
-        """The protocol that all members support and most members prefer."""
+        """Returns the protocol that all members support and most members prefer."""
         everybody = len(self.members)
         common = {name for name, count in self.protocol_counts.items() if count == everybody}
         if len(common) == 1:
@@ -438,7 +441,7 @@ class ClassicGroup:
         return self._topics_of(m.metadata(self.protocol_name) for m in self.members.values())
 
     def restore_subscriptions(self) -> None:
-        """Restores the counts after members were read from the log."""
+        """Restores the counts after the members were read from the log."""
         self.subscribed = self._subscriptions()
 
     @staticmethod
@@ -453,11 +456,12 @@ class ClassicGroup:
         return found
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """A group whose subscriptions are not known counts as subscribed to every topic."""
+        """Returns whether members subscribe to the topic. A group whose subscriptions are not known
+        counts as subscribed to every topic."""
         return self.subscribed is None or topic in self.subscribed
 
     def views(self) -> list[MemberView]:
-        """Returns the members as the leader's answer lists them."""
+        """Returns the members as the leader's JoinGroup response lists them."""
         return [
             MemberView(m.member_id, m.instance_id, m.metadata(self.protocol_name))
             for m in self.members.values()

@@ -60,7 +60,7 @@ class ClassicMembers:
     # -- JoinGroup ------------------------------------------------------------------------------
 
     def join(self, group: ConsumerGroup, asked: Join, answer: AnswerJoin) -> None:
-        """Handles JoinGroup. Raises the errors that it answers at once."""
+        """Handles JoinGroup and calls `answer` once. Raises errors that need no wait."""
         heartbeats = self._heartbeats
         member_id = asked.member_id or self._coordinator.new_id()
         heartbeats.check_capacity(group, member_id)
@@ -135,7 +135,7 @@ class ClassicMembers:
     def _member_of(
         self, group: ConsumerGroup, member_id: str, asked: Join
     ) -> tuple[ConsumerMember, ConsumerMember | None]:
-        """The known member, or a new one, and the member that it replaces."""
+        """Returns the known member or a new one, and the member that it replaces."""
         holder = None if asked.instance_id is None else group.instances.get(asked.instance_id)
         if asked.instance_id is None:
             return group.members.get(member_id, ConsumerMember(member_id)), None
@@ -206,7 +206,7 @@ class ClassicMembers:
         protocol: tuple[str | None, str | None],
         answer: AnswerSync,
     ) -> None:
-        """Handles SyncGroup. Raises the errors that it answers at once."""
+        """Handles SyncGroup and calls `answer` once. Raises errors that need no wait."""
         member, classic = self._speaking(group, member_id, instance_id, generation)
         name, metadata = classic.protocols[0]
         for given, current in zip(protocol, (PROTOCOL_TYPE, name), strict=True):
@@ -234,8 +234,8 @@ class ClassicMembers:
     def heartbeat(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
     ) -> None:
-        """Handles Heartbeat; raises its error. REBALANCE_IN_PROGRESS: joining again would change
-        something."""
+        """Handles Heartbeat and raises its error. REBALANCE_IN_PROGRESS: joining again would change
+        the assignment."""
         member, classic = self._speaking(group, member_id, instance_id, generation)
         self._heartbeats.extend_session(group, member_id, classic.session_timeout_ms)
         if (
@@ -247,7 +247,8 @@ class ClassicMembers:
             raise RebalanceInProgress()
 
     def leave(self, group: ConsumerGroup, leaving: Iterable[tuple[str, str | None]]) -> Left:
-        """Handles LeaveGroup for (member id, instance id) pairs; returns the answer for each."""
+        """Handles LeaveGroup for (member id, instance id) pairs and returns the result for each
+        pair."""
         outcomes: Left = []
         gone: dict[str, ConsumerMember] = {}
         for member_id, instance_id in leaving:

@@ -1,7 +1,7 @@
 """The interfaces of the group coordinator, the node and the groups that the consumer protocol uses.
 
-The coordinator creates the consumer groups' code with the first such group, which creates its
-parts. These interfaces let each part know its owner without importing it. Next: coordinator.py,
+The coordinator creates the code for consumer groups with the first such group; that code creates
+its parts. These interfaces let each part know its owner without importing it. Next: coordinator.py,
 consumer_heartbeats.py.
 """
 
@@ -28,11 +28,11 @@ class ConsumerSettings(NamedTuple):
 
 
 class Timeouts(NamedTuple):
-    """The settings of one group."""
+    """The settings of one group, in ms."""
 
     session_ms: int
     heartbeat_ms: int
-    assignment_ms: int  # from one target assignment to the next, at least
+    assignment_ms: int  # the shortest time between two target assignments
 
 
 class GroupDependencies(Protocol):
@@ -42,12 +42,12 @@ class GroupDependencies(Protocol):
     assign: Assign
 
     def run(self, call: Callable[[], object]) -> object:
-        """Runs `call` soon, on the thread for long work."""
+        """Runs `call` later, on the thread for long work."""
         ...
 
     def gather(self, call: Callable[[], object], count: Callable[[], int]) -> object:
-        """Runs `call` on the thread for joins when `count` has stopped growing, because joins often
-        come together."""
+        """Runs `call` on the thread for joins when `count` has stopped growing: members often join
+        at the same time."""
         ...
 
     def topics(self) -> TopicViews: ...
@@ -55,12 +55,12 @@ class GroupDependencies(Protocol):
 
 
 class GroupAccess(Protocol):
-    """The part of GroupCoordinator that consumer groups use. Callers of all but `check` and
-    `new_id` hold `lock`."""
+    """The part of GroupCoordinator that consumer groups use. The caller holds `lock`, except for
+    `check` and `new_id`."""
 
     lock: Any  # a threading.RLock
     timers: Timers
-    journal: Any  # as of GroupCoordinator
+    journal: Any  # a journal.Journal, as in GroupCoordinator
     settings: Any
     wall_ms: Callable[[], int]
     new_id: Callable[[], str]

@@ -1,7 +1,7 @@
-"""The change that a request makes to one member of a consumer group; it is undone on refusal.
+"""The change that a request makes to one member of a consumer group. A refusal reverts it.
 
-Several members may change at once and be assigned together; their changes are undone in the reverse
-order. Plain state. Next: consumer_heartbeats.py.
+Several members may change at once and be assigned together; their changes are reverted in the
+reverse order. Plain state. Next: consumer_heartbeats.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from barnabas.coordinator.groups.target_assignment import NOTHING, Assignment
 
 
 class Change:
-    """A new member, a new version of one, or one that takes the place of another."""
+    """The change of one member: a new member, a new version of it, or its replacement by
+    another."""
 
     __slots__ = (
         "_inherited",
@@ -38,12 +39,12 @@ class Change:
         resubscribed: bool,
     ) -> None:
         self.member = member
-        self.before = before  # what the request found, or the blank that it began with
+        self.before = before  # the member before the request, or an empty one
         self.replaced = replaced
-        self.owned = owned  # what the member says to own; None: it does not say
-        self.bumps = bumps  # the group's epoch goes up
+        self.owned = owned  # partitions that the member reports; None: no report
+        self.bumps = bumps  # whether the group epoch increases
         self.resubscribed = resubscribed
-        self.known: ConsumerMember | None = None  # what the group had under its id
+        self.known: ConsumerMember | None = None  # the group's member of this id before
         self._inherited: Assignment = NOTHING
 
     def enter(self, group: ConsumerGroup) -> None:

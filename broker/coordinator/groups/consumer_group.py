@@ -1,10 +1,10 @@
 """A group of the consumer protocol (KIP-848): members, epochs, target assignment. Plain state.
 
-It has three kinds of epochs. The group epoch goes up with every change of membership, subscription
-or topics; the target assignment has the group epoch that it was computed for; each member has the
-epoch of the assignment that it has reached. The state follows from them: without members, EMPTY;
-with a target older than the group, ASSIGNING; with members below the target's epoch, RECONCILING;
-else STABLE.
+It has three kinds of epochs. The group epoch increases with every change of membership,
+subscription or topics; the target assignment has the group epoch that it was computed for; each
+member has the epoch of the assignment that it has reached. The epochs determine the state. A group
+without members is EMPTY. A group whose target is older than its epoch is ASSIGNING. A group with
+members below the target's epoch is RECONCILING. Every other group is STABLE.
 
 `owners` maps a partition to the member that may read it, also while that member must revoke it.
 `put` and `remove` update it and the other counts. Next: consumer_heartbeats.py.
@@ -27,7 +27,7 @@ ASSIGNING, RECONCILING = "Assigning", "Reconciling"
 
 
 class Resolved(NamedTuple):
-    """The topics that a regular expression matched at some time."""
+    """The topics that a regular expression matched at `at_ms`."""
 
     topics: frozenset[str]
     version: int
@@ -35,7 +35,7 @@ class Resolved(NamedTuple):
 
 
 class ConsumerGroup:
-    """One group."""
+    """The state of one consumer group (Kafka: ConsumerGroup)."""
 
     __slots__ = (
         "assigned_ms",
@@ -72,40 +72,40 @@ class ConsumerGroup:
 
     group_type: Literal["consumer"] = "consumer"
     protocol_type = "consumer"
-    empty_since_ms: int | None = None  # offsets age from their commit
+    empty_since_ms: int | None = None  # None: offsets age from their commit
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.epoch = 0
         self.target_epoch = 0
-        self.assigned_ms = 0  # when the target was worked out, wall clock
+        self.assigned_ms = 0  # when the target was computed, wall clock
         self.metadata_hash = NO_TOPICS_HASH
         self.members: dict[str, ConsumerMember] = {}
         self.instances: dict[str, str] = {}
         self.target: dict[str, Assignment] = {}
         self.resolved: dict[str, Resolved] = {}
         self.dead = False
-        # What follows from the members.
+        # These fields are derived from the members.
         self.owners: dict[bytes, dict[int, str]] = {}
-        self.names: dict[str, int] = {}  # how many members subscribe to a topic by its name
+        self.names: dict[str, int] = {}  # topic name: number of its subscribers
         self.regexes: dict[str, int] = {}
         self.assignors: dict[str, int] = {}
-        self.protocol_counts: dict[str, int] = {}  # of members of the classic protocol
+        self.protocol_counts: dict[str, int] = {}  # counts only classic members
         self.classic_count = 0
-        # Not kept: timers, and what waits for the journal.
-        self.table: GroupTable | None = None  # None: commits do not know this group
-        self.views: TopicViews | None = None  # the topics as of the last look
+        # These fields are not in the log: timers, and callbacks that wait for the journal.
+        self.table: GroupTable | None = None  # None: commits are not checked against it
+        self.views: TopicViews | None = None  # the topics at the last heartbeat
         self.resolving = False
         self.resolved_for: TopicViews | None = None
         self.assigns_later: Any = None  # a timer
         self.watches: dict[str, Any] = {}  # member id: its timers
         self.in_flight: list[Any] = []  # writes that wait for the journal
-        self.fresh = True  # what the log may have under its name is of an earlier group
-        self.behind = False  # a write failed: the log has less than what is here
-        self.catches_up_later: Any = None  # a timer: the log takes the whole group then
+        self.fresh = True  # the log may hold an earlier group of its name
+        self.behind = False  # a write failed: the log lacks changes
+        self.catches_up_later: Any = None  # a timer that writes the whole group
         self.deletions = 0  # tombstones of the group that wait for the journal
         self.held: list[Done] = []  # callbacks that wait until the log has caught up
-        self.unwritten: set[str] = set()  # members that went, and the log may not know it
+        self.unwritten: set[str] = set()  # removed members that the log may still have
         self.unwritten_regexes: set[str] = set()
 
     # -- state ----------------------------------------------------------------------------------
@@ -138,19 +138,20 @@ class ConsumerGroup:
         return RECONCILING
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:
-        """The member that reads a partition, or may still read it."""
+        """Returns the member that reads a partition or may still read it; None without one."""
         owners = self.owners.get(topic_id)
         return None if owners is None else owners.get(partition)
 
     def member(self, member_id: str) -> ConsumerMember:
-        """Raises UnknownMemberId."""
+        """Returns the member. Raises UnknownMemberId."""
         found = self.members.get(member_id)
         if found is None:
             raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
         return found
 
     def check_member(self, member_id: str, instance_id: str | None) -> ConsumerMember:
-        """Raises UnknownMemberId, or FencedInstanceId when another member has the instance id."""
+        """Returns the member. Raises UnknownMemberId, or FencedInstanceId when another member has
+        the instance id."""
         if instance_id is None:
             return self.member(member_id)
         holder = self.instances.get(instance_id)
@@ -167,15 +168,16 @@ class ConsumerGroup:
         return topic in self.names or any(topic in row.topics for row in self._resolved_rows())
 
     def topic_names(self) -> set[str]:
-        """All topics that members subscribe to, by name or by a regular expression."""
+        """Returns all topics that members subscribe to, by name or by a regular expression."""
         return set(self.names).union(*(row.topics for row in self._resolved_rows()))
 
     def _resolved_rows(self) -> list[Resolved]:
-        """The regular expressions that members subscribe with."""
+        """Returns the topics of each regular expression that members subscribe with."""
         return [row for regex, row in self.resolved.items() if regex in self.regexes]
 
     def subscribers(self, views: TopicViews) -> dict[str, Subscriber]:
-        """The members in the form for an assignor; equal sets of topics are the same object."""
+        """Returns the members as an assignor takes them; equal sets of topics are the same
+        object."""
         ids: dict[tuple[tuple[str, ...], str | None], frozenset[bytes]] = {}
         found = {}
         for member_id, member in self.members.items():
@@ -191,7 +193,7 @@ class ConsumerGroup:
         return ids if resolved is None else ids | views.ids_of(resolved.topics)
 
     def assignor(self, default: str) -> str:
-        """The assignor that most members request."""
+        """Returns the assignor that most members request."""
         if not self.assignors:
             return default
         return max(self.assignors, key=lambda name: (self.assignors[name], name))
@@ -202,7 +204,7 @@ class ConsumerGroup:
     # -- classic members ------------------------------------------------------------------------
 
     def supports(self, protocol_type: str | None, protocols: Iterable[str]) -> bool:
-        """Whether a member of the classic protocol may join."""
+        """Returns whether a member of the classic protocol may join."""
         if protocol_type != self.protocol_type:
             return False
         if not self.members:
@@ -211,7 +213,7 @@ class ConsumerGroup:
         return any(counts.get(name, 0) == self.classic_count for name in protocols)
 
     def is_classic_but_for(self, member_id: str) -> bool:
-        """Whether this member is the only one of the consumer protocol."""
+        """Returns whether this member is the only one of the consumer protocol."""
         member = self.members.get(member_id)
         return (
             member is not None
@@ -220,7 +222,7 @@ class ConsumerGroup:
         )
 
     def waits_for_release(self, member: ConsumerMember) -> bool:
-        """Whether another member still owns a partition of this member's target."""
+        """Returns whether another member still owns a partition of this member's target."""
         for topic_id, partitions in self.target_of(member.member_id).items():
             has = member.assigned.get(topic_id, {})
             for partition in partitions:
@@ -244,7 +246,7 @@ class ConsumerGroup:
         for owned in (member.assigned, member.revoking):
             for topic_id, partitions in owned.items():
                 owners = self.owners.setdefault(topic_id, {})
-                # A log that was compacted half-way may name the last owner as well for a while.
+                # A log that was compacted half-way may also name the last owner for some time.
                 assert replaying or owners.keys().isdisjoint(partitions), (
                     f"{self.group_id}: a partition would have two owners"
                 )
@@ -260,7 +262,7 @@ class ConsumerGroup:
             )
 
     def remove(self, member_id: str) -> ConsumerMember | None:
-        """Removes a member with its target."""
+        """Removes a member and its target. Returns the member, or None when there is none."""
         self.target.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if self.table is not None:
@@ -289,7 +291,7 @@ class ConsumerGroup:
                 del self.owners[topic_id]
 
     def settle_owners(self) -> None:
-        """Restores the counts after members were read from the log, in any order."""
+        """Restores the counts after the members were read from the log, in any order."""
         self.owners = {}
         for member in self.members.values():
             for owned in (member.assigned, member.revoking):

@@ -61,12 +61,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("barnabas.groups")
 
-OWN_ID_FROM = 1  # members make their ids themselves
-FIRST_EPOCH = 1  # of a group, before the subscription of its first member counts
+OWN_ID_FROM = 1  # the first version in which members choose their ids
+FIRST_EPOCH = 1  # of a group, before its first member's subscription raises it
 
 
 class Heartbeat(NamedTuple):
-    """One ConsumerGroupHeartbeat request. None: the request lacks the field."""
+    """One ConsumerGroupHeartbeat request. A field is None when the request lacks it."""
 
     member_id: str
     member_epoch: int
@@ -80,11 +80,12 @@ class Heartbeat(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     version: int = 1
-    may_see: Callable[[str], bool] | None = None  # which topics its client may describe; None: all
+    may_see: Callable[[str], bool] | None = None  # topics that its client may describe; None: all
 
     @property
     def says_all(self) -> bool:
-        """Whether the member joins or sends all fields; the answer then has all its partitions."""
+        """Returns whether the member joins or sends all fields. The response then has all its
+        partitions."""
         return self.member_epoch == JOIN or (
             self.rebalance_timeout_ms != -1
             and (self.topics is not None or self.regex is not None)
@@ -93,13 +94,13 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatResult(NamedTuple):
-    """The answer to a heartbeat."""
+    """The result of a heartbeat."""
 
     error: KafkaError | None = None
     member_id: str | None = None
     member_epoch: int = 0
     interval_ms: int = 0
-    assigned: Owned | None = None  # None: as before
+    assigned: Owned | None = None  # None: unchanged
 
 
 AnswerHeartbeat = Callable[[HeartbeatResult], object]
@@ -115,12 +116,12 @@ class Watch:
         self.deadline_ms = 0  # of its session, on the monotonic clock
         self.session: Any = None
         self.rebalance: Any = None
-        self.join: Any = None  # of a classic member that is to join again
-        self.sync: Any = None  # of one that has joined and is to sync
+        self.join: Any = None  # the timer of a classic member that must join again
+        self.sync: Any = None  # the timer of a classic member that must sync
 
 
 class ConsumerHeartbeats:
-    """The groups of the consumer protocol of one coordinator."""
+    """All groups of the consumer protocol of one coordinator."""
 
     def __init__(self, coordinator: GroupAccess, dependencies: GroupDependencies) -> None:
         self.coordinator = coordinator
@@ -132,14 +133,15 @@ class ConsumerHeartbeats:
         self.writes = GroupWrites(coordinator.append, partition_of, self.after, records.whole_group)
         self.regexes = Regexes(self, dependencies.run)
         self.migration = Migration(self)
-        self._joining: deque[tuple[str, Heartbeat, AnswerHeartbeat]] = deque()  # one a connection
-        self._gathers = False  # somebody will look at them
+        # One for each connection.
+        self._joining: deque[tuple[str, Heartbeat, AnswerHeartbeat]] = deque()
+        self._gathers = False  # a call that handles them is scheduled
 
     # -- the request ----------------------------------------------------------------------------
 
     def heartbeat(self, group_id: str, asked: Heartbeat, answer: AnswerHeartbeat) -> None:
-        """Handles a heartbeat. Calls `answer` once: when the state in the answer is durable, or at
-        once with an error."""
+        """Handles ConsumerGroupHeartbeat. Calls `answer` once: with an error at once, or when the
+        state in the response is durable."""
         try:
             self._check(group_id, asked)
         except KafkaError as error:
@@ -158,8 +160,9 @@ class ConsumerHeartbeats:
                 self._beat(group_id, [(asked, answer)])
 
     def _join_together(self) -> None:
-        """Handles all queued joins: those of a group share one assignment."""
-        self._gathers = False  # from now on a join sees to itself, even if it is taken along here
+        """Handles all queued joins. Those of one group share one assignment."""
+        # From now on each join schedules a call, even if this call handles it.
+        self._gathers = False
         arrived: dict[str, list[Asked]] = {}
         while self._joining:
             group_id, asked, answer = self._joining.popleft()
@@ -168,14 +171,15 @@ class ConsumerHeartbeats:
             try:
                 with self.coordinator.lock:
                     self._beat(group_id, rows)
-            except Exception as error:  # the other groups have nothing to do with it
+            except Exception as error:  # other groups are not affected
                 log.exception("group %s: %d members cannot join", group_id, len(rows))
                 for row in rows:
-                    with suppress(RuntimeError):  # it was answered before the trouble came
+                    with suppress(RuntimeError):  # it was answered before the error
                         _refuse([row], UnknownServerError(str(error)))
 
     def _check(self, group_id: str, asked: Heartbeat) -> None:
-        """Checks the request, without the group."""
+        """Checks the request alone, without the state of the group. Raises InvalidRequest or
+        UnsupportedAssignor."""
         named = (
             ("group id", group_id),
             ("instance id", asked.instance_id),
@@ -210,7 +214,7 @@ class ConsumerHeartbeats:
             )
 
     def group(self, group_id: str) -> ConsumerGroup:
-        """Raises GroupIdNotFound, also for a group of the classic protocol."""
+        """Returns the group. Raises GroupIdNotFound, also for a group of the classic protocol."""
         found = self.coordinator.group(group_id)
         if found.group_type != "consumer":
             raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
@@ -239,7 +243,7 @@ class ConsumerHeartbeats:
         except KafkaError as error:
             if len(entered) == 1:
                 _refuse([entered[0][0]], error)
-            else:  # one of them is the trouble, and the others need not suffer
+            else:  # one of them fails: each alone, so the others succeed
                 for row, _ in entered:
                     self._beat(group_id, [row])
             return
@@ -264,8 +268,8 @@ class ConsumerHeartbeats:
         self.regexes.resolve(group, entered[-1][0][0].may_see)
 
     def _entered(self, group: ConsumerGroup, asked: Heartbeat) -> Change:
-        """Changes the member in the group as it asks. Raises the refusal; then nothing has
-        changed."""
+        """Changes the member in the group as the request asks. Raises the error of a refused
+        request, and then changes nothing."""
         member_id = asked.member_id or self.coordinator.new_id()
         self.check_capacity(group, member_id)
         before = self._member_for(group, member_id, asked)
@@ -317,7 +321,7 @@ class ConsumerHeartbeats:
         return self.migration.upgraded(found)
 
     def check_capacity(self, group: ConsumerGroup, member_id: str) -> None:
-        """Raises GroupMaxSizeReached."""
+        """Raises GroupMaxSizeReached when the group is full and the member is new."""
         if len(group.members) >= self.settings.members_max and member_id not in group.members:
             raise GroupMaxSizeReached(
                 f"The group has the {self.settings.members_max} members that it may have."
@@ -326,9 +330,9 @@ class ConsumerHeartbeats:
     def _member_for(
         self, group: ConsumerGroup, member_id: str, asked: Heartbeat
     ) -> ConsumerMember | None:
-        """The member that sent the request; None for a new one, or one that replaces a static
-        member. A known member that joins again has abandoned its partitions; the answer names them
-        all."""
+        """Returns the member that sent the request; None for a new one, or one that replaces a
+        static member. A known member that joins again has abandoned its partitions; the response
+        lists all of them."""
         if asked.member_epoch == JOIN:
             if asked.instance_id is not None and asked.instance_id in group.instances:
                 return None
@@ -338,8 +342,8 @@ class ConsumerHeartbeats:
         return found
 
     def _check_epoch(self, member: ConsumerMember, asked: Heartbeat) -> None:
-        """Checks the epoch of a request. An answer may have been lost: the former epoch is accepted
-        too, from a member that owns only partitions of its assignment."""
+        """Checks the epoch of a request. A response may have been lost, so the former epoch is also
+        accepted from a member that owns only partitions of its assignment."""
         epoch = asked.member_epoch
         lost = epoch == member.previous_epoch and is_part_of(asked.owned, member.assigned)
         if epoch != member.epoch and not (epoch < member.epoch and lost):
@@ -351,7 +355,7 @@ class ConsumerHeartbeats:
     def _new_member(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None
     ) -> tuple[ConsumerMember, ConsumerMember | None]:
-        """The new member, and the static member that it replaces."""
+        """Returns the new member, and the static member that it replaces."""
         holder = group.instances.get(instance_id) if instance_id is not None else None
         if holder is None:
             return ConsumerMember(member_id), None
@@ -403,7 +407,7 @@ class ConsumerHeartbeats:
         return members
 
     def _describe(self, group: ConsumerGroup, change: Change, entries: list[Entry]) -> None:
-        """The records of a new or changed member, and of the member that it replaces."""
+        """Adds the records of a new or changed member, and of the member that it replaces."""
         group_id, member, replaced = group.group_id, change.member, change.replaced
         if replaced is not None:
             self._forget_watch(group, replaced.member_id)
@@ -417,8 +421,8 @@ class ConsumerHeartbeats:
             entries.append(records.target_entry(group_id, member.member_id, row))
 
     def next_epoch(self, group: ConsumerGroup, bumps: int) -> tuple[int, int]:
-        """The group epoch after a number of changes, and the hash of its topics, a change of which
-        counts too."""
+        """Returns the group epoch after a number of changes, and the hash of its topics. A changed
+        hash also increases the epoch."""
         views = self.dependencies.topics()
         epoch = max(group.epoch, FIRST_EPOCH)
         if not bumps and group.views is views:
@@ -430,8 +434,8 @@ class ConsumerHeartbeats:
         return epoch + bumps, metadata_hash
 
     def _next_target(self, group: ConsumerGroup, epoch: int) -> dict[str, Assignment] | None:
-        """The new target; None: the present one is up to date, or must stay until the assignment
-        interval is over."""
+        """Returns the new target. None: the present one is up to date, or must stay until the
+        assignment interval is over."""
         if epoch <= group.target_epoch:
             return None
         if group.target_epoch > 0:
@@ -443,7 +447,7 @@ class ConsumerHeartbeats:
         return self._new_target(group)
 
     def _assign_later(self, group: ConsumerGroup, wait_ms: int) -> None:
-        """Delays the next assignment: members that join one after the other share it."""
+        """Delays the next assignment by `wait_ms`: members that join in this time share it."""
         if group.assigns_later is None:
             group.assigns_later = self.after(wait_ms, lambda: self._assign_due(group))
 
@@ -454,7 +458,7 @@ class ConsumerHeartbeats:
         try:
             target = self._new_target(group)
         except UnknownServerError:
-            return  # it was logged; the next heartbeat tries again, and answers its member
+            return  # it was logged; the next heartbeat tries again and answers
         entries: list[Entry] = []
         self._take_target(group, target, group.epoch, entries)
         self.writes.write(group, entries, None)
@@ -512,7 +516,7 @@ class ConsumerHeartbeats:
     def fence(
         self, group: ConsumerGroup, members: Collection[ConsumerMember], done: Done | None = None
     ) -> None:
-        """Removes members; their partitions become free."""
+        """Removes members; their partitions become free. Calls `done` when that is durable."""
         leaving = {member.member_id for member in members}
         if self.migration.downgrades_without(group, leaving):
             for member_id in leaving:

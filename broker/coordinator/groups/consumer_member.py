@@ -23,30 +23,30 @@ from barnabas.errors import FencedMemberEpoch
 
 STABLE, UNREVOKED, UNRELEASED, UNKNOWN_STATE = 0, 1, 2, 127
 LEAVE = -1  # instead of an epoch: the member leaves
-LEAVE_STATIC = -2  # a static member leaves and means to come back
+LEAVE_STATIC = -2  # a static member leaves for a while
 JOIN = 0
 
-Owned = Mapping[bytes, Mapping[int, int]]  # topic id, partition, the epoch it was assigned at
+Owned = Mapping[bytes, Mapping[int, int]]  # topic id: partition: epoch of its assignment
 NOTHING: Owned = {}
 _HELD = struct.Struct(">16sii")
 
 
 class ClassicPart(NamedTuple):
-    """The other fields of a JoinGroup, for a member of the classic protocol."""
+    """The other fields of a JoinGroup request, for a member of the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class ConsumerMember(NamedTuple):
-    """One member at one moment."""
+    """The state of one member at one moment."""
 
     member_id: str
     instance_id: str | None = None
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
-    topics: tuple[str, ...] = ()  # names it subscribes to, sorted
+    topics: tuple[str, ...] = ()  # names that it subscribes to, sorted
     regex: str | None = None
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
@@ -59,17 +59,17 @@ class ConsumerMember(NamedTuple):
 
     @property
     def description(self) -> tuple[object, ...]:
-        """The fields of its metadata record."""
+        """Returns the fields of its metadata record."""
         return self[:10]
 
     @property
     def position(self) -> tuple[object, ...]:
-        """The fields of its current-assignment record."""
+        """Returns the fields of its current-assignment record."""
         return self[10:]
 
     @property
     def held(self) -> bytes:
-        """The partitions that it owns, for GroupTable.put_member."""
+        """Returns the partitions that it owns, encoded for GroupTable.put_member."""
         return b"".join(
             sorted(
                 _HELD.pack(topic_id, partition, epoch)
@@ -95,7 +95,8 @@ def with_epoch(assignment: Mapping[bytes, Collection[int]], epoch: int) -> Owned
 
 
 def is_part_of(owned: Mapping[bytes, Collection[int]] | None, assigned: Owned) -> bool:
-    """Whether all partitions that a member reports are assigned to it. None: it reported none."""
+    """Returns whether all partitions that a member reports are assigned to it. `owned` is None when
+    it reports none."""
     if owned is None:
         return False
     return all(
@@ -114,13 +115,15 @@ def reconciled(
     subscribed: Collection[bytes],
     resubscribed: bool,
 ) -> ConsumerMember:
-    """The member after a step, or the same member when no step is possible.
+    """Returns the member after a step, or the same member when no step is possible.
 
-    `owned`: the partitions that it reports, None without a report. `subscribed`: the ids of its
-    topics; it gets no partition of another topic. `resubscribed`: its subscription has changed, so
-    partitions of topics that it left are revoked at once, whatever its target is."""
+    `target`, `owned`: partitions by topic id. `owned`: the partitions that the member reports, None
+    without a report. `subscribed`: the ids of its topics; it gets no partition of another topic.
+    `resubscribed`: its subscription has changed, so it must revoke partitions of topics that it
+    left at once, whatever its target is. Raises FencedMemberEpoch for a member in an unknown state.
+    Kafka: CurrentAssignmentBuilder."""
     if member.state == UNKNOWN_STATE:
-        # Kept by a later broker in a state that means nothing here: it begins from the start.
+        # A newer broker stored a state that this version does not know: the member starts again.
         if owned is None or any(owned.values()):
             raise FencedMemberEpoch("the member has an unknown state; join again")
         return _towards(member, target_epoch, target, owner_of, owned, subscribed)

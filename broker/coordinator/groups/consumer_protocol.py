@@ -1,9 +1,9 @@
 """Subscriptions and assignments of the classic protocol, inside the bytes of Join- and SyncGroup.
 
-Both begin with a version; Kafka's schemas ConsumerProtocolSubscription and
-ConsumerProtocolAssignment are behind it. A version that is newer than the newest known one begins
-with the fields of that one. Other bytes raise MalformedSubscription. While a group is classic the
-coordinator passes them on unread (subscription.py looks for the topics alone).
+Both begin with a version, and Kafka's schemas ConsumerProtocolSubscription and
+ConsumerProtocolAssignment follow it. A version that is newer than the newest known one begins with
+the fields of that one. Other bytes raise MalformedSubscription. While a group is classic the
+coordinator passes the bytes on unchanged (subscription.py reads only the topics).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Subscription(NamedTuple):
 
 
 def subscription_of(data: bytes) -> Subscription:
-    """Raises MalformedSubscription."""
+    """Decodes the metadata of a member. Raises MalformedSubscription."""
     version, fields = _fields(SUBSCRIPTION, data)
     owned: dict[str, frozenset[int]] = {}
     if version >= 1:
@@ -41,7 +41,8 @@ def subscription_of(data: bytes) -> Subscription:
 
 
 def assignment_of(data: bytes) -> dict[str, frozenset[int]]:
-    """Partitions by topic; empty bytes are an empty assignment. Raises MalformedSubscription."""
+    """Decodes an assignment into partitions by topic. Empty bytes are an empty assignment. Raises
+    MalformedSubscription."""
     if not data:
         return {}
     _, fields = _fields(ASSIGNMENT, data)

@@ -9,10 +9,10 @@
 | 6 target assignment's epoch      | group           | epoch, time                                 |
 | 7 target assignment of a member  | group, member   | partitions by topic id                      |
 | 8 current assignment of a member | group, member   | epochs, state, partitions with their epochs |
-| 16 regular expression            | group, regex    | topics that it fits, version, time          |
+| 16 regular expression            | group, regex    | topics that it matches, version, time       |
 
 A null value deletes the key; the tombstone of a classic group also ends a consumer group of that
-name. A change of a group is one batch unless it is larger than a batch may be. Its group record
+name. A change of a group is one batch unless it exceeds the limit of a batch. Its group record
 comes first, so that a change that a crash cut short is detected: the target is older than the
 group, and is computed again. Next: consumer_heartbeats.py writes them."""
 
@@ -146,7 +146,7 @@ def regex_tombstone(group_id: str, regex: str) -> Entry:
 
 
 def group_tombstones(group: ConsumerGroup) -> list[Entry]:
-    """Tombstones for everything that the log may hold of a group, the group itself last."""
+    """Returns tombstones for everything that the log may hold of a group, the group itself last."""
     group_id = group.group_id
     entries: list[Entry] = []
     for member_id in {*group.members, *group.unwritten}:
@@ -157,13 +157,13 @@ def group_tombstones(group: ConsumerGroup) -> list[Entry]:
 
 
 def beginning(group: ConsumerGroup) -> list[Entry]:
-    """Tombstones for a group that is new to the log: they end a former group of that name, of
-    either protocol, whose own tombstones may have failed."""
+    """Returns the tombstones that precede a group that is new to the log. They end a former group
+    of that name, of either protocol, whose own tombstones may have failed."""
     return [(group_key(group.group_id), None)] if group.fresh else []
 
 
 def whole_group(group: ConsumerGroup) -> list[Entry]:
-    """All records of a group, for a group that is new to the log or that the log is behind of."""
+    """Returns all records of a group that is new to the log, or whose log lacks changes."""
     group_id = group.group_id
     entries = beginning(group)
     entries.append(group_epoch(group_id, group.epoch, group.metadata_hash))
@@ -182,16 +182,17 @@ def whole_group(group: ConsumerGroup) -> list[Entry]:
 
 
 class ConsumerRecord(NamedTuple):
-    """A record of a consumer group: its key, and the fields of its value; None: a tombstone."""
+    """A record of a consumer group: its key, and the fields of its value; None is a tombstone."""
 
     name: str
     group_id: str
-    part: str | None  # member id or regular expression
+    part: str | None  # the member id or regular expression
     value: Struct | None
 
 
 def read_consumer_record(record: Record) -> ConsumerRecord | None:
-    """Decodes a record; None for a type that is not of consumer groups. Raises ValueError."""
+    """Decodes a record. Returns None for a type that is not of consumer groups. Raises
+    ValueError."""
     data = record.key or b""
     name = NAMES.get(data[0] << 8 | data[1]) if len(data) >= 2 else None
     if name is None:
@@ -220,7 +221,7 @@ def replay(group: ConsumerGroup, record: ConsumerRecord) -> None:
 
 
 def _pass_over(group: ConsumerGroup, part: str, value: Struct) -> None:
-    """What Kafka 4.0 kept of topics: it is looked up."""
+    """Skips the metadata of topics that Kafka 4.0 stored: the cluster state has it."""
 
 
 def _read_group(group: ConsumerGroup, _part: str, value: Struct) -> None:
@@ -273,7 +274,8 @@ def _read_current(group: ConsumerGroup, member_id: str, value: Struct) -> None:
 
 
 def _owned(rows: Iterable[Struct], member_epoch: int) -> Owned:
-    """Older brokers wrote no epochs: then the member's epoch is used for each partition."""
+    """Returns the partitions with their epochs. Older brokers wrote no epochs: then each partition
+    has the member's epoch."""
     found: dict[bytes, Mapping[int, int]] = {}
     for row in rows:
         epochs = row.assignmentEpochs
@@ -317,7 +319,7 @@ def _forget_regex(group: ConsumerGroup, regex: str) -> None:
 
 
 def _forget_group_row(group: ConsumerGroup, _part: str) -> None:
-    """Of the group itself the coordinator takes care."""
+    """Does nothing: the coordinator removes the group itself."""
 
 
 _READ: dict[str, Callable[[ConsumerGroup, str, Struct], None]] = {

@@ -2,11 +2,10 @@
 
 Syntax and meaning are RE2's (wire/client_regex.py), and a name must match as a whole, so the time
 that a pattern takes is bounded. With many topics it may still be long, so the matching runs on
-another
-thread (`run`), without the coordinator's lock, and until it ends a new expression matches no topic.
-The result is written, and the group's epoch goes up when it has changed. New and deleted topics are
-matched with the next heartbeat, at most once in REFRESH_MS for each group.
-Next: client_regex.py in wire/.
+another thread (`run`), without the coordinator's lock, and until it ends a new expression matches
+no topic. The result is written, and the group's epoch increases when it has changed. New and
+deleted topics are matched with the next heartbeat, at most once in REFRESH_MS for each group. Next:
+client_regex.py in wire/.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.groups")
 
 REFRESH_MS = 1000
-RULES_REFRESH_MS = 10 * 60 * 1000  # as Kafka's: with access rules, what a client may see changes
+RULES_REFRESH_MS = 10 * 60 * 1000  # as in Kafka: ACLs change what a client may see
 
 Run = Callable[[Callable[[], object]], object]
 
@@ -43,7 +42,7 @@ class Regexes:
         self._run = run
 
     def check(self, group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> bool:
-        """Whether a member has changed to an expression whose topics are known. Raises
+        """Returns whether a member has changed to an expression whose topics are known. Raises
         InvalidRegularExpression."""
         regex = after.regex
         if not regex or regex == before.regex:
@@ -68,8 +67,9 @@ class Regexes:
             entries.append(records.regex_tombstone(group.group_id, regex))
 
     def resolve(self, group: ConsumerGroup, may_see: Callable[[str], bool] | None = None) -> None:
-        """Starts the matching of topics when expressions or topics have changed. `may_see`: which
-        topics the client of the heartbeat may describe; the others match no expression."""
+        """Starts the matching of topics when expressions or topics have changed. `may_see` returns
+        whether the client of the heartbeat may describe a topic; other topics match no
+        expression."""
         if not group.regexes or group.resolving:
             return
         views = self._heartbeats.dependencies.topics()
@@ -122,13 +122,13 @@ class Regexes:
 
 
 def topics_of(regexes: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
-    """The names that each expression matches."""
+    """Returns the names that each expression matches."""
     found = {}
     names = list(names)
     for text in regexes:
         try:
             regex = Regex(text)
-        except InvalidPattern as error:  # another broker took it
+        except InvalidPattern as error:  # another broker accepted it
             log.error("regular expression %.200s matches no topic: %s", text, error)
             found[text] = frozenset[str]()
             continue

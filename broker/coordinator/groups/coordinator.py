@@ -1,17 +1,16 @@
 """The group coordinator: every group whose partition of __consumer_offsets this node leads.
 
 The handlers of JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetFetch and of group administration
-call it. One lock covers all groups; code under it is short and never waits. Answers go out through
+call it. One lock covers all groups; code under it is short and never waits. Results go out through
 callables, at once or later, on any thread.
 
 A change is written to the journal first; an assignment is answered only when its record is durable.
 Clock, timers, journal and random ids are passed in. Network threads carry out commits
-(cext/coordinator/offset_commit.pyx): groups write each change into the table that commits are
-checked against (cext/coordinator/group_table.pyx), and a group that is made by its first commit is
-added here before anything looks at groups.
-Next: classic_group.py, rebalance.py, offsets.py; administration.py beside this file.
-Groups of the consumer protocol (KIP-848) are in consumer_heartbeats.py and its imports, which are
-loaded with the first such group.
+(cext/coordinator/offset_commit.pyx). Groups write each change into the table that commits are
+checked against (cext/coordinator/group_table.pyx). A group that is created by its first commit is
+added here before any other code reads the groups. Next: classic_group.py, rebalance.py, offsets.py;
+administration.py beside this file. Groups of the consumer protocol (KIP-848) are in
+consumer_heartbeats.py and its imports, which are loaded with the first such group.
 """
 
 from __future__ import annotations
@@ -79,11 +78,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.groups")
 
 Done = Callable[[KafkaError | None], object]
-FIRST_CONSUMER_TYPE, LAST_CONSUMER_TYPE = 3, 16  # of records; some between are of other groups
+# Types of records; some between belong to other kinds of groups.
+FIRST_CONSUMER_TYPE, LAST_CONSUMER_TYPE = 3, 16
 
 
 class Journal(Protocol):
-    """The part of coordinator.journal that this module uses; tests have their own."""
+    """The part of coordinator.journal that this module uses. Tests pass another implementation."""
 
     topic: str
 
@@ -100,15 +100,16 @@ class Journal(Protocol):
 
 
 class OtherGroups(Protocol):
-    """Groups of another kind under the same coordinator; all calls are made under its lock."""
+    """Groups of another kind under the same coordinator. The caller holds its lock in all calls."""
 
     def holds(self, group_id: str) -> bool: ...
     def listings(self) -> list[tuple[str, str, str, str]]:
-        """Group, protocol type, state and type of each."""
+        """Returns group, protocol type, state and type of each group."""
 
     def delete_group(self, group_id: str, answer: Done) -> None: ...
     def replay(self, partition: int, record: Record) -> bool:
-        """Applies a record; returns whether it is one of their types. Raises ValueError."""
+        """Applies a record. Returns False when its type belongs to other groups. Raises
+        ValueError."""
 
     def loaded(self, partition: int) -> None: ...
     def unloaded(self, partition: int) -> None: ...
@@ -145,7 +146,7 @@ class GroupSettings(NamedTuple):
 
 
 class GroupCoordinator:
-    """All groups of one node."""
+    """All groups of one node (Kafka: GroupCoordinatorService)."""
 
     def __init__(
         self,
@@ -159,7 +160,7 @@ class GroupCoordinator:
         native: NativeCommits,
         dependencies: Callable[[], GroupDependencies] | None = None,
     ) -> None:
-        """`table`: what `native` checks commits against. `dependencies` creates what
+        """`table`: the table that `native` checks commits against. `dependencies` creates what
         consumer groups need, with the first of them."""
         self.journal = journal
         self.settings = settings
@@ -191,7 +192,7 @@ class GroupCoordinator:
 
     @property
     def groups(self) -> dict[str, Group]:
-        """Every group, with those that network threads have made by a first commit."""
+        """All groups by name, with those that network threads have created by a first commit."""
         if self.table.new_count:
             with self.lock:
                 for group_id, partition in self.table.take_new():
@@ -200,8 +201,9 @@ class GroupCoordinator:
         return self._groups
 
     def check(self, group_id: str) -> int:
-        """The partition of a group whose requests are served here. Raises NotCoordinator,
-        CoordinatorLoadInProgress, CoordinatorNotAvailable."""
+        """Returns the partition of a group whose requests are served here.
+
+        Raises NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable."""
         if self._stopped:
             raise CoordinatorNotAvailable()
         partition = self.journal.partition_of(group_id)
@@ -211,14 +213,14 @@ class GroupCoordinator:
         return partition
 
     def group(self, group_id: str) -> Group:
-        """Under the lock. Raises GroupIdNotFound."""
+        """Returns the group. The caller holds the lock. Raises GroupIdNotFound."""
         found = self.groups.get(group_id)
         if found is None:
             raise GroupIdNotFound(f"Group {group_id} not found.")
         return found
 
     def is_other(self, group_id: str) -> bool:
-        """Under the lock: whether a group of another kind has this id."""
+        """Returns whether a group of another kind has this id. The caller holds the lock."""
         return any(other.holds(group_id) for other in self.others)
 
     def _group_or_new(self, group_id: str, partition: int) -> Group:
@@ -229,13 +231,13 @@ class GroupCoordinator:
         return found
 
     def _new_entry(self, group_id: str, partition: int) -> ClassicGroup:
-        """Adds a group that commits do not know yet."""
+        """Adds a group that commits are not checked against yet."""
         made = self._groups[group_id] = ClassicGroup(group_id)
         self._by_partition.setdefault(partition, set()).add(group_id)
         return made
 
     def drop_group(self, group_id: str, partition: int) -> None:
-        """Under the lock: the group and its offsets are no longer known."""
+        """Removes the group and its offsets from memory. The caller holds the lock."""
         group = self.groups.pop(group_id, None)
         if group is not None:
             self._forget(group, CoordinatorNotAvailable())
@@ -262,7 +264,7 @@ class GroupCoordinator:
 
     @property
     def consumers(self) -> ConsumerHeartbeats:
-        """The heartbeats of consumer groups, created with the first use. The caller holds the lock,
+        """The heartbeats of consumer groups, created at the first use. The caller holds the lock,
         except for the first check of a heartbeat."""
         if self._consumers is None:
             from barnabas.coordinator.groups.classic_members import ClassicMembers
@@ -283,7 +285,7 @@ class GroupCoordinator:
         return self._classic_members
 
     def consumer_heartbeat(self, group_id: str, asked: Heartbeat, answer: AnswerHeartbeat) -> None:
-        """ConsumerGroupHeartbeat."""
+        """Handles ConsumerGroupHeartbeat; see ConsumerHeartbeats.heartbeat."""
         self.consumers.heartbeat(group_id, asked, answer)
 
     def adopt(self, group: ConsumerGroup, partition: int) -> None:
@@ -310,7 +312,7 @@ class GroupCoordinator:
         self._rebalances.rebalance(group)
 
     def tombstones_of(self, group: Group) -> list[Entry]:
-        """The tombstones of a group, without those of its offsets."""
+        """Returns the tombstones of a group, without those of its offsets."""
         if group.group_type == "classic":
             return [(group_key(group.group_id), None)]
         from barnabas.coordinator.groups.consumer_records import group_tombstones
@@ -319,8 +321,8 @@ class GroupCoordinator:
 
     @contextmanager
     def commits_held(self, group_id: str) -> Iterator[None]:
-        """In this context network threads append no commit of the group; commits wait. The caller
-        holds the lock."""
+        """Holds the group's commits back: in this context network threads append none of them. The
+        caller holds the lock."""
         self.table.hold(group_id)
         try:
             yield
@@ -365,7 +367,7 @@ class GroupCoordinator:
     # -- members --------------------------------------------------------------------------------
 
     def join(self, group_id: str, asked: Join, answer: AnswerJoin) -> None:
-        """JoinGroup."""
+        """Handles JoinGroup and calls `answer` once, at once or when the next generation begins."""
         low, high = self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms
         try:
             if not group_id:
@@ -411,7 +413,7 @@ class GroupCoordinator:
         assignments: Iterable[tuple[str, bytes]],
         answer: AnswerSync,
     ) -> None:
-        """SyncGroup."""
+        """Handles SyncGroup and calls `answer` once, at once or when the assignment is durable."""
         try:
             with self.lock:
                 group = self._group_of_members(group_id)
@@ -429,7 +431,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> None:
-        """Handles Heartbeat; raises its error."""
+        """Handles Heartbeat and raises its error."""
         with self.lock:
             group = self._group_of_members(group_id)
             if group.group_type == "consumer":
@@ -440,8 +442,8 @@ class GroupCoordinator:
     def leave(
         self, group_id: str, leaving: Iterable[tuple[str, str | None]]
     ) -> list[tuple[str, str | None, KafkaError | None]]:
-        """LeaveGroup for (member id, instance id) pairs; returns the answer for each. Raises for
-        the whole request."""
+        """Handles LeaveGroup for (member id, instance id) pairs and returns the result for each
+        pair. Raises the error of the whole request."""
         with self.lock:
             group = self._group_of_members(group_id)
             if group.group_type == "consumer":
@@ -474,8 +476,8 @@ class GroupCoordinator:
         entries: Sequence[Entry],
         done: Done,
     ) -> None:
-        """Appends entries to the journal; calls `done` under the lock, when they are durable or
-        were refused."""
+        """Appends entries to the journal. Calls `done` under the lock when they are durable or were
+        refused."""
 
         def locked(error: KafkaError | None) -> None:
             with self.lock:
@@ -489,45 +491,47 @@ class GroupCoordinator:
     # -- offsets --------------------------------------------------------------------------------
 
     def take_commits(self) -> None:
-        """Takes the durable commits of network threads, which hold a limited number."""
+        """Merges in the durable commits of network threads, which hold a limited number."""
         with self.lock:
             self.offsets.catch_up()
 
     def is_committing(self, group_id: str) -> bool:
-        """Whether commits of the group are being written, or are in the log and not known here.
-        Under the lock, and while the group is on hold: else the answer holds for now only."""
+        """Returns whether commits of the group are being written, or are durable and not merged in
+        here. The caller holds the lock. Without `commits_held` the result may change at once."""
         return self._native.has_waiting(group_id)
 
     def check_reader(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
-        """Whether a member may read the group's offsets. Raises for the whole group."""
+        """Checks whether a member may read the group's offsets. Raises the error of the whole
+        group."""
         with self.lock:
             self.check(group_id)
             group = self.groups.get(group_id)
             if group is None or group.group_type == "classic":
                 return
             if member_id is None and member_epoch < 0:
-                return  # an administrator, or a client that does not say who it is
+                return  # an administrator, or a client that sends no member id
             member = group.member(member_id or "")
             if member_epoch != member.epoch:
                 raise IllegalGeneration() if member.classic is not None else StaleMemberEpoch()
 
     def committed(self, group_id: str) -> Rows:
-        """All committed offsets of a group, as a copy."""
+        """Returns a copy of all committed offsets of a group."""
         with self.lock:
             self.check(group_id)
             rows = self.offsets.of(group_id)
             return {topic: dict(partitions) for topic, partitions in rows.items()}
 
     def committed_of_partition(self, topic: str, partition: int) -> dict[str, int]:
-        """The committed offsets of all groups that this node leads and has loaded."""
+        """Returns the committed offsets, by group, of all groups that this node leads and has
+        loaded."""
         with self.lock:
             return self.offsets.of_partition(topic, partition)
 
     def fetch(
         self, group_id: str, wanted: Iterable[tuple[str, Iterable[int]]], stable: bool
     ) -> list[tuple[str, list[tuple[int, Committed | None, bool]]]]:
-        """OffsetFetch: for each topic (partition, committed offset, whether an open transaction
-        will change it); the last only with `stable`."""
+        """Handles OffsetFetch. Returns for each topic (partition, committed offset, whether an open
+        transaction will change it). The last is set only with `stable`."""
         with self.lock:
             self.check(group_id)
             get, pending = self.offsets.get, self.offsets.is_pending

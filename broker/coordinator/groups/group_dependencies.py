@@ -27,7 +27,7 @@ log = logging.getLogger("barnabas.groups")
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT = "consumer.assignment.interval.ms"
 
-# Far below the interval of heartbeats; 500 members that start together join within 50 ms.
+# This is far below the heartbeat interval; 500 members that start together join within 50 ms.
 GATHER_S, GATHER_MAX_S = 0.001, 0.1
 
 
@@ -116,5 +116,5 @@ class Elsewhere:
                 call = self._waiting.popleft()
             try:
                 call()
-            except Exception:  # one group's trouble must not stop the others
+            except Exception:  # an error in one group must not stop the others
                 log.exception("%s: a call failed", self._name)

@@ -1,14 +1,15 @@
 """Groups and committed offsets as records of __consumer_offsets.
 
-| type of key (int16)  | key                     | value, and the version written here           |
-|----------------------|-------------------------|-----------------------------------------------|
+| type of key (int16)  | key                     | value, and the version written here            |
+|----------------------|-------------------------|------------------------------------------------|
 | 0, 1 offset commit   | group, topic, partition | offset, leader epoch, metadata, times: 3, or 1 |
-|                      |                         | for a commit that named its own expiry        |
-| 2 classic group      | group                   | generation, protocol, leader, members: 3      |
+|                      |                         | for a commit that named its own expiry         |
+| 2 classic group      | group                   | generation, protocol, leader, members: 3       |
 
 A null value deletes the key. Kafka 2.7 can read these versions too, so a directory can go back to
-it. Records of Kafka are read in every version. Unknown types are skipped: a newer broker wrote
-them. Those of consumer groups are in consumer_records.py. Next: coordinator.py, which replays them.
+it. Records that Kafka wrote are read in every version. Unknown types are skipped: a newer broker
+wrote them. consumer_records.py has the records of consumer groups. Next: coordinator.py, which
+replays them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Entry = tuple[bytes, bytes | None]
 
 
 class Committed(NamedTuple):
-    """One committed offset. Times are wall-clock ms; expire_ms NEVER: the broker's setting
+    """One committed offset. Times are wall-clock ms. With `expire_ms` NEVER the broker's setting
     applies."""
 
     offset: int
@@ -49,19 +50,19 @@ class Committed(NamedTuple):
 
 @cache
 def keys_of(name: str) -> tuple[bytes, Program, type[Struct]]:
-    """The first bytes of a key of this type, the encoder of the rest, and its class."""
+    """Returns the first bytes of a key of this type, the encoder of the rest, and its class."""
     found = record_type(CONSUMER_OFFSETS, name)
     return _INT16.pack(found.type), found.key.program(0), found.key.cls
 
 
 @cache
 def values_of(name: str, version: int) -> tuple[bytes, Program]:
-    """The same for a value in a version."""
+    """Returns the first bytes of a value in this version, and the encoder of the rest."""
     return _INT16.pack(version), record_type(CONSUMER_OFFSETS, name).value.program(version)
 
 
 def value_at(name: str) -> Message:
-    """The message of a value."""
+    """Returns the message of a value."""
     return record_type(CONSUMER_OFFSETS, name).value
 
 
@@ -90,7 +91,7 @@ def group_key(group_id: str) -> bytes:
 
 
 def group_entry(group: ClassicGroup, assignments: Mapping[str, bytes]) -> Entry:
-    """The value of a group's present state, with these assignments."""
+    """Returns the record of a group's present state with these assignments."""
     message = record_type(CONSUMER_OFFSETS, "GroupMetadata").value
     row = message.struct("members")
     members = [
@@ -119,7 +120,7 @@ def group_entry(group: ClassicGroup, assignments: Mapping[str, bytes]) -> Entry:
 
 
 class OffsetRecord(NamedTuple):
-    """A record of an offset; `committed` None: a tombstone."""
+    """A record of an offset. `committed` is None for a tombstone."""
 
     group_id: str
     topic: str
@@ -128,14 +129,15 @@ class OffsetRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """A record of a classic group; `group` None: a tombstone."""
+    """A record of a classic group. `group` is None for a tombstone."""
 
     group_id: str
     group: ClassicGroup | None
 
 
 def read_record(record: Record) -> OffsetRecord | GroupRecord | None:
-    """Decodes a record; None for a type that is not of classic groups. Raises ValueError."""
+    """Decodes a record. Returns None for a type that is not of classic groups. Raises
+    ValueError."""
     key, value = record.key, record.value
     if key is None or len(key) < 2:
         raise ValueError("a record of __consumer_offsets has a key of 2 bytes or more")
@@ -150,7 +152,7 @@ def read_record(record: Record) -> OffsetRecord | GroupRecord | None:
 
 
 def _fields(name: str, value: bytes) -> Struct:
-    """Raises MalformedMessage, or UnsupportedVersion for a value of the future."""
+    """Decodes a value. Raises MalformedMessage, or UnsupportedVersion for a newer version."""
     if len(value) < 2:
         raise ValueError(f"a value of {name} of {len(value)} bytes")
     return values_of(name, value[0] << 8 | value[1])[1].decode(value, 2)[0]

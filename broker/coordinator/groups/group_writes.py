@@ -4,7 +4,7 @@ A group changes in memory first and is then written, so that the next request co
 state without waiting for the disk. A request is answered only when the log has the state that its
 answer states, even when the request changed nothing. When a write fails, its requests are answered
 with the error, and the group is `behind`: the next write is the whole group, at once, and answers
-that were built on the failed write wait for it. So the log always contains every state that was
+that depend on the failed write wait for it. So the log always contains every state that was
 answered. When the whole group cannot be written either, it is written again after RETRY_MS, until
 the log has it: memory and log become equal also without a further request to the group. (Kafka's
 CoordinatorRuntime does the opposite: it reverts memory to the last written offset, and its timers
@@ -19,12 +19,12 @@ from typing import Any, Generic, Protocol, TypeVar
 from barnabas.coordinator.groups.group_records import Entry
 from barnabas.errors import KafkaError
 
-PART_BYTES_MAX = 128 << 10  # of one append; a larger change goes in several, the group's row first
-RETRY_MS = 500  # as Kafka's CoordinatorTimerImpl
+PART_BYTES_MAX = 128 << 10  # limit of one append; a larger change takes several
+RETRY_MS = 500  # as in Kafka's CoordinatorTimerImpl
 
 Done = Callable[[KafkaError | None], object]
 Append = Callable[[int, Sequence[Entry], Done], None]
-After = Callable[[int, Callable[[], object]], Any]  # milliseconds, a call under the lock: a timer
+After = Callable[[int, Callable[[], object]], Any]  # (delay in ms, call under the lock) -> timer
 
 
 class _Flight:
@@ -40,19 +40,19 @@ class _Flight:
 
 
 class WrittenGroup(Protocol):
-    """The fields of a group that belong to its writes."""
+    """The fields of a group that its writes use."""
 
     group_id: str
-    dead: bool  # another object, or none, has its name now
+    dead: bool  # the group was deleted or replaced under its name
     in_flight: list[Any]  # writes that wait for the journal
     fresh: bool  # the log may hold records of an earlier group under its name
-    behind: bool  # a write failed: the log has less than the memory
+    behind: bool  # a write failed: the log lacks changes
     catches_up_later: Any  # the timer of the next write of the whole group
     deletions: int  # tombstones of the group that wait for the journal
     held: list[Done]  # callbacks that wait until the log has caught up
 
     def all_written(self) -> None:
-        """Runs when the log has every change of the group."""
+        """Called when the log has every change of the group."""
 
 
 G = TypeVar("G", bound=WrittenGroup)
@@ -76,8 +76,8 @@ class GroupWrites(Generic[G]):
         self._whole = whole
 
     def write(self, group: G, entries: Sequence[Entry], done: Done | None) -> None:
-        """Writes entries; calls `done` when these, and all entries before them, are durable or have
-        failed. Without entries: when the group's present state is durable."""
+        """Writes entries. Calls `done` when these, and all entries before them, are durable or have
+        failed; without entries when the group's present state is durable."""
         whole = group.behind
         if not entries and not whole:
             if done is None:
@@ -115,7 +115,7 @@ class GroupWrites(Generic[G]):
             elif not group.dead:
                 self._catch_up(group)
         elif group.behind and not flight.whole and not group.dead:
-            group.held += flight.callbacks  # it was built on what the log has not taken
+            group.held += flight.callbacks  # it depends on a write that failed
             self._catch_up(group)
         else:
             group.fresh = False
@@ -132,13 +132,14 @@ class GroupWrites(Generic[G]):
             self.write(group, (), None)
 
     def _catch_up_later(self, group: G) -> None:
-        """One timer a group. A write that another request causes meanwhile may come first."""
+        """Starts the timer of the next write of the whole group, one timer for each group. A write
+        that another request causes may come first."""
 
         def due() -> None:
             group.catches_up_later = None
             if not group.behind or group.dead:
                 return
-            if group.deletions:  # the rows behind the tombstones would bring the group back
+            if group.deletions:  # records behind the tombstones would restore the group
                 self._catch_up_later(group)
             else:
                 self._catch_up(group)

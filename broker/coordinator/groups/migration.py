@@ -4,8 +4,8 @@ The first member of the consumer protocol that joins a classic group turns it in
 in which the others continue with the classic protocol (classic_members.py) and their assignments.
 When the last member of the consumer protocol leaves, or a static member joins again with the
 classic protocol, the rest becomes a classic group again, which rebalances. A group without members
-takes the protocol of its next member. `group.consumer.migration.policy` allows each direction. In
-the log a change is one batch: the tombstones of the old form and the records of the new one."""
+takes the protocol of its next member. `group.consumer.migration.policy` allows each direction. A
+change is one batch in the log: the tombstones of the old form and the records of the new one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Migration:
     # -- to the consumer protocol ---------------------------------------------------------------
 
     def upgraded(self, classic: ClassicGroup) -> tuple[ConsumerGroup, list[Entry]]:
-        """The group in its new form, which is not registered yet, and its records. Raises
+        """Returns the consumer group, which is not registered yet, and its records. Raises
         GroupIdNotFound when the migration is impossible or not allowed."""
         group = ConsumerGroup(classic.group_id)
         if classic.state == EMPTY:
@@ -85,7 +85,7 @@ class Migration:
         assigned: dict[bytes, Collection[int]] = {}
         for topic, partitions in assignment_of(member.assignment).items():
             view = views.named(topic)
-            # Assignments of clients are not checked: of two owners the first keeps a partition.
+            # Assignments of clients are not checked: of two owners, the first keeps a partition.
             if view is not None:
                 assigned[view.topic_id] = [
                     p for p in sorted(partitions) if group.owner(view.topic_id, p) is None
@@ -111,7 +111,7 @@ class Migration:
     # -- to the classic protocol ----------------------------------------------------------------
 
     def downgrades_without(self, group: ConsumerGroup, leaving: Collection[str]) -> bool:
-        """Whether the group becomes a classic one when these members have left."""
+        """Returns whether the group becomes a classic one when these members have left."""
         staying = [m for m in group.members if m not in leaving]
         all_leave_the_new = any(
             group.members[m].classic is None for m in leaving if m in group.members
@@ -125,8 +125,8 @@ class Migration:
         )
 
     def downgrades_by(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
-        """Whether the group becomes a classic one when this static member joins with the classic
-        protocol."""
+        """Returns whether the group becomes a classic one when this static member joins with the
+        classic protocol."""
         return group.is_classic_but_for(replaced.member_id) and self._may_downgrade(
             group, len(group.members)
         )
@@ -148,7 +148,7 @@ class Migration:
         done: Done | None,
         rebalance: bool = True,
     ) -> ClassicGroup:
-        """Makes a classic group without the leaving member; calls `done` when that is durable."""
+        """Makes a classic group without the leaving members. Calls `done` when that is durable."""
         entries = records.group_tombstones(group)
         for member_id in list(leaving):
             group.remove(member_id)
@@ -191,7 +191,7 @@ class Migration:
         return classic
 
     def names_of(self, assigned: Mapping[bytes, Collection[int]]) -> dict[str, Collection[int]]:
-        """The assignment by topic name, as the classic protocol has it."""
+        """Returns the assignment by topic name, as the classic protocol has it."""
         views = self._heartbeats.dependencies.topics()
         found = {}
         for topic_id, partitions in assigned.items():

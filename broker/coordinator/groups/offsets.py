@@ -1,10 +1,11 @@
 """Committed offsets of groups, and pending offsets of open transactions. Plain state.
 
-For each group: topic, partition, Committed. Offsets of a transaction are kept separately, by group
-and producer id, until its marker is written; then they are committed, unless a later commit in the
-log has replaced them, as in Kafka. Expiry follows Kafka (KIP-211): the offsets of a group with
-members do not expire while the group subscribes to their topic; those of an empty group expire
-`offsets.retention.minutes` after it became empty, those without members ever, after their commit.
+Committed offsets are stored by group, topic and partition. Offsets of a transaction are kept
+separately, by group and producer id, until its marker is written. Then they are committed, unless a
+later commit in the log has replaced them, as in Kafka. Expiry follows Kafka (KIP-211): the offsets
+of a group with members do not expire while the group subscribes to their topic. The offsets of an
+empty group expire `offsets.retention.minutes` after it became empty, and those of a group that
+never had members after their commit.
 
 Commits that network threads accepted (cext/coordinator/offset_commit.pyx), those of transactions
 included, and the transactions that they ended are merged in before anything is read or changed
@@ -22,10 +23,10 @@ from barnabas.coordinator.groups.group_records import NEVER, Committed
 if TYPE_CHECKING:
     from barnabas.coordinator.groups.consumer_group import Group
 
-COMMIT_MARKER = 1  # of a control record; 0 aborts
+COMMIT_MARKER = 1  # type of a control record; 0 aborts
 
 TopicPartition = tuple[str, int]
-Rows = dict[str, dict[int, Committed]]  # topic, partition
+Rows = dict[str, dict[int, Committed]]  # topic: partition: offset
 
 
 class Fresh(Protocol):
@@ -38,8 +39,8 @@ class Fresh(Protocol):
 
 
 class Pending:
-    """A pending offset of a transaction. `order`: its position in the log; `is_passed`: a later
-    commit in the log counts already."""
+    """A pending offset of a transaction. `order`: its position in the log. `is_passed`: a later
+    commit in the log has replaced it."""
 
     __slots__ = ("committed", "is_passed", "order")
 
@@ -58,9 +59,9 @@ class Offsets:
         known: Callable[[], Container[str]],
         by_partition: Mapping[int, Container[str]] = MappingProxyType({}),
     ) -> None:
-        """`known` returns the existing groups, with those that a commit has made; commits from
-        `fresh` for others are dropped: their groups were deleted. `by_partition`: the groups of
-        each partition of the log."""
+        """`known` returns the existing groups, with those that a commit has created. Commits from
+        `fresh` for other groups are dropped: their groups were deleted. `by_partition`: the groups
+        of each partition of the log."""
         self._groups: dict[str, Rows] = {}
         self._pending: dict[str, dict[int, dict[TopicPartition, Pending]]] = {}
         self._pending_groups: dict[int, set[str]] = {}  # by producer id
@@ -75,7 +76,7 @@ class Offsets:
         if not fresh.waiting:
             return
         rows = fresh.take()
-        known = self._known()  # after that: a commit that made its group is in `rows` with it
+        known = self._known()  # read after `rows`, which may have created groups
         for group_id, topic, partition, offset, epoch, metadata, ms, expire_ms, producer_id in rows:
             if not topic:  # a marker
                 self._end(partition, producer_id, offset == COMMIT_MARKER)
@@ -89,7 +90,7 @@ class Offsets:
                 self._put_pending(producer_id, group_id, topic, partition, row)
 
     def of(self, group_id: str) -> Rows:
-        """The committed offsets of a group. The caller must not change them."""
+        """Returns the committed offsets of a group. The caller must not change them."""
         self.catch_up()
         return self._groups.get(group_id, {})
 
@@ -102,7 +103,7 @@ class Offsets:
         return partitions.get(partition) if partitions is not None else None
 
     def of_partition(self, topic: str, partition: int) -> dict[str, int]:
-        """The committed offset of each group for one partition."""
+        """Returns the committed offset of each group for one partition."""
         self.catch_up()
         rows = ((group, found.get(topic, {})) for group, found in self._groups.items())
         return {group: row[partition].offset for group, row in rows if partition in row}
@@ -134,7 +135,7 @@ class Offsets:
             self.forget(group_id, topic, partition)
 
     def forget_group(self, group_id: str) -> None:
-        """Deletes a group's offsets, pending ones too."""
+        """Deletes a group's offsets, pending ones included."""
         self.catch_up()
         self._groups.pop(group_id, None)
         for producer_id in self._pending.pop(group_id, ()):
@@ -158,7 +159,7 @@ class Offsets:
 
     def end_transaction(self, partition: int, producer_id: int, committed: bool) -> None:
         """Applies a marker in a partition of the log: the producer's pending offsets in the groups
-        of that partition count now, or are dropped."""
+        of that partition are committed or dropped."""
         self.catch_up()
         self._end(partition, producer_id, committed)
 
@@ -180,8 +181,8 @@ class Offsets:
                     self._pass(group_id, at, row.order)
 
     def _pass(self, group_id: str, at: TopicPartition, order: int) -> None:
-        """Marks pending offsets of a partition up to this position in the log: a later commit
-        counts."""
+        """Marks pending offsets of a partition up to this position in the log as replaced by a
+        later commit."""
         for rows in self._pending.get(group_id, {}).values():
             row = rows.get(at)
             if row is not None and row.order <= order:
@@ -194,7 +195,7 @@ class Offsets:
             self._pending_groups.pop(producer_id, None)
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction has a pending offset for this partition."""
+        """Returns whether an open transaction has a pending offset for this partition."""
         self.catch_up()
         return self._is_pending(group_id, topic, partition)
 
@@ -213,7 +214,8 @@ class Offsets:
     def expired(
         self, group_id: str, group: Group | None, now_ms: int, retention_ms: int
     ) -> Iterator[TopicPartition]:
-        """The offsets of a group that have expired."""
+        """Yields the partitions whose offset has expired, for one group. Times are wall-clock
+        ms."""
         for topic, partitions in self.of(group_id).items():
             since_ms = _counts_from(group, topic)
             if since_ms is None:
@@ -233,7 +235,8 @@ COMMIT_TIME = -1
 
 
 def _counts_from(group: Group | None, topic: str) -> int | None:
-    """The time an offset's age counts from; COMMIT_TIME; None: it does not age."""
+    """Returns the time in ms from which an offset's age counts, or COMMIT_TIME; None when the
+    offset does not expire."""
     if group is None or group.protocol_type is None:
         return COMMIT_TIME
     if group.group_type == "consumer":

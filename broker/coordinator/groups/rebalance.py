@@ -1,12 +1,12 @@
 """Joining, syncing and leaving a classic group: the transitions of classic_group.py.
 
-No function waits or reads a clock: timers, the journal's `store` and random ids are
-passed in, and answers go out through the callables of the requests. Everything runs under the
-coordinator's lock; timers and `done` callbacks take it themselves.
+No function waits or reads a clock: timers, the journal's `store` and random ids are passed in, and
+results go out through the callables of the requests. Everything runs under the coordinator's lock;
+timers and `done` callbacks acquire it themselves.
 
 Sessions: a heartbeat only moves a member's deadline. The group's one timer checks all deadlines at
-the earliest known one, and is set again to the earliest one then. So neither a member nor a
-heartbeat costs a timer. Next: coordinator.py above, ../journal.py below."""
+the earliest known one, and is then set to the next one. So neither a member nor a heartbeat needs a
+timer of its own. Next: coordinator.py above, ../journal.py below."""
 
 from __future__ import annotations
 
@@ -46,14 +46,15 @@ from barnabas.errors import (
     UnknownServerError,
 )
 
-# The connection of a new member is muted while it waits for its answer, so its loss is not seen:
-# the member has this long from its join to its first heartbeat, whatever its session timeout is.
+# The connection of a new member is muted while it waits for its answer, so the broker does not see
+# that it closes: the member has this long from its join to its first heartbeat, whatever its
+# session timeout is.
 NEW_MEMBER_TIMEOUT_MS = 300_000
 
 
 class Timers(Protocol):
-    """The part of coordinator.timers that this module uses; tests move their own. A timer has
-    `at_ms`."""
+    """The part of coordinator.timers that this module uses. Tests move the time of their own
+    timers. A timer has `at_ms`."""
 
     def now_ms(self) -> int: ...
     def after(self, delay_ms: int, call: Callable[[], object]) -> Any: ...
@@ -86,7 +87,7 @@ class Join(NamedTuple):
 
 
 class _Sessions:
-    """The callback of a group's session timer: most groups have one, so it is small."""
+    """The callback of a group's session timer. It is small because most groups have one."""
 
     __slots__ = ("_group", "_rebalances")
 
@@ -124,7 +125,7 @@ class Rebalances:
     # -- JoinGroup ------------------------------------------------------------------------------
 
     def join(self, group: ClassicGroup, asked: Join, answer: AnswerJoin) -> None:
-        """Handles JoinGroup. Calls `answer` once: now, or when the group's next generation
+        """Handles JoinGroup. Calls `answer` once: at once, or when the group's next generation
         begins."""
         if not self._has_capacity(group, asked.member_id):
             if asked.member_id:
@@ -191,7 +192,7 @@ class Rebalances:
             return
         same = member.protocols == tuple(asked.protocols)
         if group.state == COMPLETING and same:
-            # It did not get the answer to its join: send that again, without a new rebalance.
+            # It did not get the answer to its join: send the answer again, without a new rebalance.
             answer(self._current(group, member))
         elif group.state == STABLE and same and group.leader != member.member_id:
             answer(self._current(group, member))
@@ -203,7 +204,7 @@ class Rebalances:
     def _current(self, group: ClassicGroup, member: Member) -> JoinResult:
         """Returns the generation as the answer to a member describes it."""
         leader = group.leader or ""
-        return JoinResult(  # by place: of each of many
+        return JoinResult(  # positional arguments are faster
             None,
             member.member_id,
             group.generation,
@@ -350,7 +351,7 @@ class Rebalances:
             group.join_timer = self._after(delay_ms, lambda: self._initial_join(group, left_ms))
 
     def _initial_join(self, group: ClassicGroup, left_ms: int) -> None:
-        """Ends the delay of a first rebalance, or extends it while members come."""
+        """Ends the delay of a first rebalance, or extends it while members join."""
         group.join_timer = None
         if group.state != PREPARING:
             return
@@ -391,7 +392,8 @@ class Rebalances:
             if member.instance_id is None:
                 group.remove(member.member_id)
         if group.members and not group.elect_joined_leader():
-            # Static members alone, and none has come back yet: they have their place for longer.
+            # Only static members remain, and none has joined: the join phase lasts another
+            # rebalance timeout.
             self._set_join_timer(group, group.rebalance_timeout_ms)
             return
         group.begin_generation(self._wall_ms())
@@ -403,7 +405,7 @@ class Rebalances:
         self._extend_sessions(group)
         timeout_ms, generation = group.rebalance_timeout_ms, group.generation
         group.sync_timer = self._after(timeout_ms, lambda: self._sync_timed_out(group, generation))
-        for member, answer in joined:  # nobody is told before all is ready for who asks next
+        for member, answer in joined:  # answers go out when the group is ready for the next request
             answer(self._current(group, member))
 
     # -- SyncGroup ------------------------------------------------------------------------------
@@ -418,7 +420,7 @@ class Rebalances:
         assignments: Iterable[tuple[str, bytes]],
         answer: AnswerSync,
     ) -> None:
-        """Handles SyncGroup. Calls `answer` once: now, or when the leader's assignment is
+        """Handles SyncGroup. Calls `answer` once: at once, or when the leader's assignment is
         durable."""
         try:
             member = self._check_generation(group, member_id, instance_id, generation)
@@ -495,7 +497,7 @@ class Rebalances:
     def heartbeat(
         self, group: ClassicGroup, member_id: str, instance_id: str | None, generation: int
     ) -> None:
-        """Handles Heartbeat; raises its error."""
+        """Handles Heartbeat and raises its error."""
         member = self._check_generation(group, member_id, instance_id, generation)
         if group.state == EMPTY:
             raise UnknownMemberId()
@@ -506,7 +508,8 @@ class Rebalances:
     def leave(
         self, group: ClassicGroup, leaving: Iterable[tuple[str, str | None]]
     ) -> list[tuple[str, str | None, KafkaError | None]]:
-        """Handles LeaveGroup for (member id, instance id) pairs; returns the answer for each."""
+        """Handles LeaveGroup for (member id, instance id) pairs and returns the result for each
+        pair."""
         outcomes: list[tuple[str, str | None, KafkaError | None]] = []
         any_left = False
         for member_id, instance_id in leaving:
@@ -516,7 +519,8 @@ class Rebalances:
                 found_id = group.instances.get(instance_id, "")
             if found_id in group.pending:
                 group.pending.pop(found_id).cancel()
-                any_left = True  # the others rebalance, though it was no member yet: as in Kafka
+                # The others rebalance although it was not a member yet, as in Kafka.
+                any_left = True
             else:
                 try:
                     member = group.check_member(found_id, instance_id)
@@ -577,7 +581,7 @@ class Rebalances:
         session_ms = member.session_timeout_ms
         now_ms = self._timers.now_ms()
         member.deadline_ms = now_ms + (session_ms if timeout_ms is None else timeout_ms)
-        # Not later than a session from now, which is what the next one most likely asks for.
+        # At most one session timeout from now: the next heartbeat most likely sets this deadline.
         after_ms = session_ms if timeout_ms is None else min(session_ms, timeout_ms)
         self._look_at_sessions_by(group, member.deadline_ms, after_ms)
 

@@ -6,7 +6,7 @@
 | topics   | int32 count, then strings (int16 length, UTF-8)                         |
 | the rest | user data and, by version, owned partitions, generation, rack: not read |
 
-Clients write it and the coordinator passes it on unchanged; for other bytes the result is None.
+Clients write it and the coordinator passes it on unchanged. For other bytes the result is None.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-KEPT = 256  # subscriptions whose topics are remembered: members of a group mostly have the same
-KEPT_BYTES_MAX = 1024  # of one of them
+KEPT = 256  # cached subscriptions: members of a group mostly have the same one
+KEPT_BYTES_MAX = 1024  # the limit of one subscription
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of a subscription; None for bytes that are not one."""
+    """Returns the topics of a subscription, or None for bytes that are not one."""
     return _kept(metadata) if len(metadata) <= KEPT_BYTES_MAX else _read(metadata)
 
 

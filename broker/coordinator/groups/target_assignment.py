@@ -1,10 +1,10 @@
 """The target assignment of a group: requested from an assignor, checked, compared with the last.
 
-An assignor is a plugin (hooks/specs.py, assign_partitions), so its answer is not trusted: it may
+An assignor is a plugin (hooks/specs.py, assign_partitions), so its result is not trusted. It may
 contain only known members, topics that they subscribe to, and existing partitions, none of them
-twice. Anything else counts as a failure of the assignor, and the last assignment stays.
-Shared: consumer groups call `new_target` with the hook; a share group, whose partitions may have
-several readers, passes `exclusive=False`.
+twice. Anything else counts as a failure of the assignor, and the last assignment stays. Consumer
+groups call `new_target` with the hook. A share group, whose partitions may have several readers,
+passes `exclusive=False`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("barnabas.groups")
 
-Assignment = Mapping[bytes, frozenset[int]]  # topic id, partitions; no topic without partitions
+Assignment = Mapping[bytes, frozenset[int]]  # topic id: its partitions, at least one
 Assign = Callable[[str, "GroupView"], Mapping[str, Mapping[bytes, Collection[int]]]]
 NOTHING: Assignment = {}
 
@@ -44,15 +44,18 @@ def new_target(
     *,
     exclusive: bool = True,
 ) -> dict[str, Assignment]:
-    """The target of every subscriber; `before`: the former targets, by the ids of `subscribers`.
-    Raises UnknownServerError when the assignor failed."""
+    """Returns the target of every subscriber: partitions by topic id, by member id.
+
+    `before`: the former targets, by the ids of `subscribers`. `exclusive`: a partition has at most
+    one reader. Raises UnknownServerError when the assignor failed. Kafka:
+    TargetAssignmentBuilder."""
     if not subscribers:
         return {}
     from barnabas.hooks.specs import GroupMemberView, GroupTopicView, GroupView
 
     wanted = frozenset().union(*{member.topics for member in subscribers.values()})
     known = {i: topic for i in wanted if (topic := topics.with_id(i)) is not None}
-    # All members of most groups subscribe to the same: they are shown one set.
+    # All members of most groups subscribe to the same topics: the assignor gets one set for them.
     there = {
         subscribed: subscribed.intersection(known)
         for subscribed in {member.topics for member in subscribers.values()}
@@ -86,7 +89,8 @@ def _checked(
     before: Mapping[str, Assignment],
     exclusive: bool,
 ) -> dict[str, Assignment]:
-    """The answer with an entry for every member; unchanged entries are the objects of `before`."""
+    """Returns the answer with an entry for every member. Unchanged entries are the objects of
+    `before`. Raises ValueError for an answer that is not valid."""
     if not answer.keys() <= subscribers.keys():
         raise ValueError("it assigned partitions to an unknown member")
     found: dict[str, Assignment] = {}

@@ -1,10 +1,10 @@
 """The metadata of topics that groups use: id, partition count and racks, and one hash of them.
 
-It is made again from each cluster state; its values are computed with their first use. The hash is
-stored with a group's epoch, so that the epoch goes up when a subscribed topic is created, deleted,
+Each cluster state gets new views; their values are computed at the first use. The hash is stored
+with a group's epoch, so that the epoch increases when a subscribed topic is created, deleted,
 extended or moved to other racks, also while no coordinator was running. Kafka computes its hash
-differently: a group that moves between the two brokers is assigned once more.
-Shared by consumer groups and share groups. Next: target_assignment.py.
+differently: a group that moves between the two brokers is assigned once more. Consumer groups and
+share groups use this module. Next: target_assignment.py.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ NO_TOPICS_HASH = 0
 
 
 class TopicView(NamedTuple):
-    """One topic."""
+    """The metadata of one topic."""
 
     topic_id: bytes
     name: str
     partition_count: int
-    racks: tuple[frozenset[str], ...] = ()  # of each partition's replicas; none where none is told
+    racks: tuple[frozenset[str], ...] = ()  # of each partition's replicas; may be empty
 
 
 class TopicViews:
@@ -42,14 +42,14 @@ class TopicViews:
         self._hashes: dict[str, bytes] = {}
 
     def is_of(self, state: ClusterState) -> bool:
-        """Whether another state has the same topics and racks."""
+        """Returns whether another state has the same topics and racks."""
         return state.topics is self._state.topics and state.brokers is self._state.brokers
 
     def names(self) -> Collection[str]:
         return self._state.topics.keys()
 
     def named(self, name: str) -> TopicView | None:
-        """The view of a topic; None when it does not exist or is being deleted."""
+        """Returns the view of a topic, or None when it does not exist or is being deleted."""
         if name not in self._views:
             topic = self._state.topic(name)
             self._views[name] = None if topic is None else self._view(topic)
@@ -71,13 +71,13 @@ class TopicViews:
         return TopicView(uuid_bytes(topic.topic_id), topic.name, len(topic.partitions), racks)
 
     def ids_of(self, names: Iterable[str]) -> frozenset[bytes]:
-        """The ids of the existing topics among these names."""
+        """Returns the ids of the existing topics among these names."""
         views = (self.named(name) for name in names)
         return frozenset(view.topic_id for view in views if view is not None)
 
     def hash_of(self, names: Iterable[str]) -> int:
-        """The hash of the metadata of these topics, as an int64."""
-        from hashlib import blake2b  # no group, no hash: a start does not pay for it
+        """Returns the hash of the metadata of these topics, as an int64."""
+        from hashlib import blake2b  # imported here: a start without groups does not need it
 
         total = blake2b(digest_size=HASH_BYTES)
         any_there = False

@@ -1,7 +1,7 @@
 """Offsets of Kafka 0.8: version 0 of OffsetCommit and OffsetFetch, in the metadata tree.
 
-/consumers/G/offsets/T/P holds the offset as text, where clients of that age also read it directly.
-There is no metadata string, no expiry and no member: any group may commit at any time.
+/consumers/G/offsets/T/P holds the offset as text. Clients of that age also read it directly. There
+is no metadata string, no expiry and no member: any group may commit at any time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class TreeOffsets:
 
     def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
         """Commits an offset; it is durable when this returns. Raises InvalidGroupId for a name that
-        cannot be a node's."""
+        cannot be the name of a node."""
         path, data = _path(group, topic, partition), b"%d" % offset
         try:
             try:
@@ -27,13 +27,13 @@ class TreeOffsets:
             except NoNode:
                 self._tree.ensure_path(parent_of(path))
                 self._tree.create(path, data)
-        except NodeExists:  # another client's first commit came between
+        except NodeExists:  # another client has committed first
             self._tree.set(path, data)
         except InvalidPath as error:
             raise InvalidGroupId() from error
 
     def fetch(self, group: str, topic: str, partition: int) -> int | None:
-        """The committed offset; None: none was committed."""
+        """Returns the committed offset, or None when none was committed."""
         try:
             data, _ = self._tree.get(_path(group, topic, partition))
             return int(data)
