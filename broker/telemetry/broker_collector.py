@@ -1,8 +1,9 @@
-"""Topics, partitions, logs and the controller's view, under Kafka's names and kafka_exporter's.
+"""Collects metrics of topics, partitions, logs and the controller, under Kafka's names and
+kafka_exporter's.
 
 Counters come from the partition table, offsets and sizes from one read of each partition, the rest
-from the cluster's state; no code here assumes a cluster of one node. With more partitions
-than `metrics.max.partitions` the page omits metrics with a partition label, and
+from the cluster's state; no code here assumes a cluster of one node. With more partitions than
+`metrics.max.partitions` the page omits metrics with a partition label, and
 `barnabas_partition_figures` is 0; sums over partitions stay.
 """
 
@@ -88,7 +89,7 @@ class BrokerCollector:
     def _counts(self) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...]]:
         """Returns the counters by topic, and their sums over all topics, deleted ones included.
 
-        A sum must never shrink: when a topic was deleted meanwhile, this calculates it again."""
+        A sum must never shrink: when a topic is deleted during the calculation, this repeats it."""
         table = self._parts.table
         for _ in range(TRIES):
             removals, gone = table.removed_counts()

@@ -1,4 +1,4 @@
-"""Metrics of log compaction, under Kafka's names. Next: log_cleaner.py."""
+"""Metrics of log compaction, under Kafka's names. The cleaner is log_cleaner.py."""
 
 from __future__ import annotations
 

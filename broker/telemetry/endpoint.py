@@ -11,7 +11,7 @@ the length of a request, the time for it to arrive, the time for the client to r
 the number of clients at once (one more gets 503). A request is one GET or HEAD without a body; the
 connection is closed after the answer. Threads end at `stop`, whatever their clients do.
 
-page_protection.py says who may read it, and puts TLS under it."""
+page_protection.py decides who may read the page, and adds TLS."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Endpoint:
         self._lock = threading.Lock()
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._stopping = False
-        self._logged_s = float("-inf")  # when a stranger was logged last
+        self._logged_s = float("-inf")  # when a failed connection was logged last
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -164,7 +164,8 @@ class Endpoint:
             client.close()
 
     def _protected(self, tls: PageTls, client: socket.socket) -> socket.socket:
-        """The socket of TLS, which `stop` shuts in place of the one below it. Raises OSError."""
+        """Returns the TLS socket, which `stop` shuts down in place of the TCP socket. Raises
+        OSError."""
         with self._lock:
             if self._stopping:
                 raise OSError("the page is closed")
@@ -230,7 +231,8 @@ class Endpoint:
 
 
 def _request(client: socket.socket) -> tuple[str, str, bool, str]:
-    """Returns (method, path, whether the client accepts a chunked body, its authorization)."""
+    """Reads a request; returns (method, path, whether the client accepts a chunked body, the value
+    of Authorization). Raises Refused and OSError."""
     deadline_s = time.monotonic() + REQUEST_S_MAX
     data = b""
     while b"\r\n\r\n" not in data and b"\n\n" not in data:
@@ -303,7 +305,7 @@ def _say(client: socket.socket, status: int, text: str) -> None:
 
 def _shut(one: socket.socket) -> None:
     try:
-        # Not the shutdown of SSLSocket, which takes TLS away under the thread that reads.
+        # SSLSocket.shutdown would remove TLS while another thread reads from the socket.
         socket.socket.shutdown(one, socket.SHUT_RDWR)
     except OSError:
         pass  # no longer connected

@@ -45,7 +45,7 @@ def check_level(name: str, level: str | None) -> None:
 
 
 def set_level(name: str, level: str | None) -> None:
-    """Applies a change that `check` has accepted; it takes effect at once."""
+    """Applies a change that `check_level` has accepted; it takes effect at once."""
     number = logging.NOTSET if level is None else LEVELS[level]
     logging.getLogger(None if name == ROOT else name).setLevel(number)
 

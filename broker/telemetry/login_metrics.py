@@ -1,4 +1,4 @@
-"""Logins by listener, as Kafka counts them; a listener that asks for no login has no samples."""
+"""Counts logins by listener, as Kafka does; a listener without authentication has no samples."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The /metrics page of one broker: when its port is open, and which collectors write it.
 
-The port opens first of all, so that a probe learns why a broker that recovers its logs is not ready
-yet, and closes when the network has stopped. Collectors are made at the first reading: their
-modules would delay a start. A package with metrics of its own adds a collector to `registry`.
+The port opens before anything else, so that a probe learns why a broker that recovers its logs is
+not ready yet, and closes when the network has stopped. The first read of the page makes the
+collectors: their modules would delay a start. A package with metrics of its own adds a collector to
+`registry`.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ class MetricsPage:
         return self._endpoint.address if self._endpoint is not None else None
 
     def open(self) -> None:
-        """Opens the port. Raises NoMetricsPage. When the default port is taken (perhaps by a second
-        broker) it only logs that, because no setting asked for the port."""
+        """Opens the port. When the default port is taken (perhaps by a second broker), `ready` only
+        logs it, because no setting asked for the port. Raises NoMetricsPage."""
         self.state = STARTING
         asked = self._config.is_set("metrics.port")
         port = self._config.integer("metrics.port") if asked else self._default_port
@@ -127,7 +128,8 @@ class MetricsPage:
         self._endpoint.start()
 
     def _protection(self, host: str) -> tuple[PageTls | None, Credentials | None]:
-        """Raises NoMetricsPage when other hosts could read the page, or a password on its way."""
+        """Returns the page's TLS and credentials, None where a setting names none. Raises
+        NoMetricsPage when other hosts could read the page, or a password on the network."""
         pem, file = self._config.get("metrics.ssl.location"), self._config.get(CREDENTIALS)
         is_open = self._config.boolean("allow.unauthenticated.remote") or is_loopback(host)
         if not is_open and not (pem and file):
@@ -149,8 +151,8 @@ class MetricsPage:
             raise NoMetricsPage(" ".join(error.problems)) from None
 
     def ready(self) -> None:
-        """Marks the broker as running, and logs why there is no page, if there is none. (Not
-        earlier: a start that fails logs one line only.)"""
+        """Marks the broker as running, and logs why there is no page, if there is none. `open` does
+        not log it, because a start that fails logs one line only."""
         self.state = RUNNING
         if self._missing:
             log.warning("%s", self._missing)
@@ -194,8 +196,8 @@ class MetricsPage:
                 self._is_complete = True
 
     def values(self) -> dict[str, float]:
-        """Returns the values of all metrics by name and labels, as the page shows them; a summary
-        has its sum and count."""
+        """Returns the values of all metrics by name and labels, as the page shows them; of a
+        summary, its sum and count."""
         self._complete()
         page = Page(self._config.text("metrics.dialect"), self._monotonic_ns())
         found: dict[str, float] = {}

@@ -79,8 +79,8 @@ class BadRequests:
                 self._others += 1
 
     def write(self) -> int:
-        """Logs one line for each host of which a request was added since the last call; returns the
-        number of lines."""
+        """Logs one line for each host with a bad request since the last call; returns the number of
+        lines."""
         with self._lock:
             hosts, self._hosts = self._hosts, {}
             others, self._others = self._others, 0

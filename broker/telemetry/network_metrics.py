@@ -2,8 +2,8 @@
 
 The network threads count everything (`cext.network.request_metrics`); error codes in responses of
 request handlers come from `request_errors`. A fetch counts as Fetch and as FetchConsumer or
-FetchFollower, as in Kafka. Idle shares and rates are of the last minute, quantiles of the last
-five."""
+FetchFollower, as in Kafka. Idle shares and rates cover the last minute, quantiles the last five
+minutes."""
 
 from __future__ import annotations
 
@@ -242,7 +242,8 @@ class NetworkCollector:
         return known.per_ns(now_ns, value)
 
     def _mean_ms(self, kind: str, of: str, now_ns: int, count: int, sum_ns: int) -> float:
-        """The mean of the last minute of times of which the count and the sum are known."""
+        """Returns the mean time, in ms, over the last minute, from a count and a sum that grow; NaN
+        when the count did not grow."""
         a_ns = self._rate(f"{kind} count", of, now_ns, count)
         return self._rate(kind, of, now_ns, sum_ns) / a_ns / NS_PER_MS if a_ns else float("nan")
 

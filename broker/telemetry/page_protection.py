@@ -1,13 +1,14 @@
-"""Who may read the /metrics page, and TLS under it.
+"""Decides who may read the /metrics page, and serves the page over TLS.
 
-    metrics.ssl.location        a file of PEM: the key, and the chain of its certificate
+    metrics.ssl.location        a PEM file: the key, and the chain of its certificate
     metrics.credentials.file    who may read the page, one line each; # begins a comment
 
-    user NAME PASSWORD          Authorization: Basic, as in Prometheus' basic_auth
-    token TOKEN                 Authorization: Bearer, as in Prometheus' authorization
+        user NAME PASSWORD          Authorization: Basic, as in Prometheus' basic_auth
+        token TOKEN                 Authorization: Bearer, as in Prometheus' authorization
 
-A changed certificate is read by the next client; a file that cannot be used any more is logged, and
-the old one stays. Credentials are read at the start. Imported where one of the two is set.
+The next client gets a changed certificate. When the file has become unusable, the page keeps the
+old certificate and logs an error. Credentials are read at the start. The broker imports this module
+only when one of the two settings is set.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ CREDENTIALS_MAX = 100
 
 
 class Credentials:
-    """Who may read the page. Of a password or token memory keeps the SHA-256 alone, so that a
-    comparison takes the same time for each length and all bytes."""
+    """The users and tokens that may read the page. Memory holds only the SHA-256 of each, so that a
+    comparison takes the same time for every length and content."""
 
     def __init__(self, path: str) -> None:
-        """Raises ConfigError: a file without a line would lock everyone out."""
+        """Reads the file. Raises ConfigError, also for a file without a line: no client could read
+        the page."""
         data = read_limited(path)
         check_private(path, "passwords")
         self._known: list[bytes] = []
@@ -59,7 +61,7 @@ class Credentials:
             )
 
     def allow(self, header: str) -> bool:
-        """Whether the value of an Authorization header is one of them."""
+        """Returns whether `header`, the value of an Authorization header, is one of them."""
         scheme, _, rest = header.strip().partition(" ")
         given = _digest(f"{scheme.lower()} {rest.strip()}".encode("latin-1", "replace"))
         found = False
@@ -73,10 +75,10 @@ def _digest(header: bytes) -> bytes:
 
 
 class PageTls:
-    """TLS of the page, with the certificate of a file that may change."""
+    """TLS of the page. The file with key and certificate may change while the broker runs."""
 
     def __init__(self, path: str) -> None:
-        """Raises ConfigError."""
+        """Reads the file. Raises ConfigError."""
         self._path = path
         self._problem = ""
         try:
@@ -86,12 +88,13 @@ class PageTls:
             raise ConfigError(self._said(error)) from None
 
     def wrapped(self, client: socket.socket) -> ssl.SSLSocket:
-        """The handshake follows with the first bytes. Raises OSError."""
+        """Returns the TLS socket; its handshake comes with the first bytes. Raises OSError."""
         self._read_again()
         return self._context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
 
     def end(self, client: socket.socket) -> None:
-        """Says that the answer is whole (close_notify), and waits for no reply."""
+        """Tells the client that the response is complete (close_notify), and does not wait for a
+        reply."""
         client.settimeout(0)
         with contextlib.suppress(OSError, ValueError):  # nothing was exchanged, or the client left
             client.unwrap()  # type: ignore[attr-defined]
@@ -114,7 +117,7 @@ class PageTls:
         check_private(self._path, "the key of the page")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # An encrypted key would make OpenSSL ask the terminal.
+        # Without this password OpenSSL would ask for one on the terminal when the key is encrypted.
         context.load_cert_chain(self._path, password=lambda: "")
         return context
 

@@ -43,7 +43,7 @@ METRICS = (CALLS, FAILURES, SECONDS, OVERRUNS, ABANDONED, RUNS, FIGURE)
 
 
 class PluginCollector:
-    """The collector."""
+    """Collects the metrics of one broker's plugins."""
 
     def __init__(self, plugins: Plugins) -> None:
         self._plugins = plugins

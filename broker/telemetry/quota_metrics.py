@@ -1,8 +1,8 @@
 """Metrics of client quotas, under the names that the JMX exporter gives those of Kafka.
 
-Kafka has an MBean for each of them: `kafka.server:type=Produce,user=U,client-id=C`. A
-label that is empty is no part of the quota. Sensors are bounded, and forgotten an hour after their
-last use (server/quota_enforcement.py)."""
+Kafka has an MBean for each of them: `kafka.server:type=Produce,user=U,client-id=C`. An empty label
+means that the quota does not depend on it. The number of sensors is bounded; a sensor is deleted an
+hour after its last use (server/quota_enforcement.py)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ METRICS = (BYTES, TIME, TOKENS, THROTTLE)
 
 
 class QuotaCollector:
-    """`used` yields what clients use now."""
+    """Collects the metrics of quotas. `used` yields the current use of each quota."""
 
     def __init__(self, used: Callable[[], Iterable[Used]]) -> None:
         self._used = used

@@ -1,7 +1,7 @@
 """Rates and quantiles of the last minutes, from counters that only grow.
 
-Kafka's quantiles and rates drop old values; counters in cext only grow. Some readings of the page
-keep a snapshot, and later readings subtract the snapshot of some minutes ago.
+Kafka's quantiles and rates drop old values; counters in cext only grow. Some reads of the page keep
+a snapshot, and later reads subtract the snapshot of some minutes ago.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Recent(Generic[T]):
 
 
 class RecentRate:
-    """The rate at which a count grew in the last minute; of a count of ns, the share of that
+    """The rate at which a count grew in the last minute. For a count of ns it is the share of that
     time."""
 
     def __init__(self, began_ns: int, first: float = 0) -> None:
@@ -76,7 +76,7 @@ def quantiles_ms(buckets: Buckets) -> tuple[float, ...]:
 
 
 class RecentTimes:
-    """A summary, in ms, of a histogram of cext whose counts grow."""
+    """Makes a summary, in ms, from a histogram of cext whose counts grow."""
 
     def __init__(self, began_ns: int) -> None:
         self._recent: Recent[Buckets] = Recent(QUANTILES_SPAN_NS, began_ns, {})

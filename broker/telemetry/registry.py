@@ -44,7 +44,7 @@ class Metric(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The value of a summary: quantiles of the last minutes; sum and count since the start."""
+    """The value of a summary: quantiles of the last minutes, and sum and count since the start."""
 
     quantiles: tuple[
         float, ...

@@ -50,6 +50,7 @@ class RequestErrors:
         self._counts: dict[tuple[int, int], int] = {}
 
     def count(self, key: int, answer: Struct) -> None:
+        """Counts the error codes in a response to a request with API key `key`."""
         if key not in self._plans:
             self._plans[key] = _plan(response(key).fields_at(""))
         plan = self._plans[key]
@@ -62,5 +63,6 @@ class RequestErrors:
                 self._counts[key, code] = self._counts.get((key, code), 0) + 1
 
     def counts(self) -> dict[tuple[int, int], int]:
+        """Returns the counts by (API key, error code)."""
         with self._lock:
             return dict(self._counts)

@@ -1,7 +1,7 @@
 """The page /status: the brokers of the cluster, and the partitions that lack something, as HTML.
 
-It shows what this broker knows, without asking others. At most PARTITIONS_MAX partitions are
-listed; their number is of all. Every text from outside is escaped.
+It shows what this broker knows, without asking others. The page lists at most PARTITIONS_MAX
+partitions and shows the number of all. It escapes every text from outside.
 """
 
 from __future__ import annotations
