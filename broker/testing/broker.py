@@ -1,12 +1,12 @@
 """One broker inside this process: the class that `from barnabas import Broker` gives.
 
 It is the broker of `barnabas start`, on a free port. Without `log.dirs` it keeps its data in a
-directory of its own, in memory where enough is free, and removes the directory at the stop. It
+directory of its own, in memory where enough is free, and removes the directory when it stops. It
 changes no state of the process, so several brokers may run side by side.
 
-A fork copies the memory of a process and none of its threads, so a forked child has no broker. The
-child's handle raises BrokerNotRunning, the child closes the files and sockets that it inherited,
-and it may start a broker of its own.
+A fork copies the memory of a process but none of its threads, so a forked child has no broker. The
+child's handle raises BrokerNotRunning. The child closes the files and sockets that it inherited,
+and may start a broker of its own.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from barnabas.cext.memory.sys import Call
     from barnabas.metadata.tree import MetadataTree
 
-# A test gains nothing from these defaults of Kafka and pays for them: threads, fifty partitions of
-# an internal topic, and the wait for more members before a group's first rebalance.
+# A test gains nothing from these defaults of Kafka, and they cost time: threads, fifty partitions
+# of an internal topic, and the wait for more members before a group's first rebalance.
 FOR_TESTS = {
     "num.network.threads": "1",
     "num.io.threads": "4",
@@ -86,7 +86,7 @@ class _Run:
             return open_embedded(directory, wall_ms)
         if self.store is not None:
             return EmbeddedTree(directory, clock_ms=wall_ms, store=self.store)
-        # SQLite, when the files must outlive the broker
+        # The files outlive the broker, so SQLite holds the metadata.
         from barnabas.metadata.database import Database
 
         store = Database(directory, synced=False)
@@ -116,8 +116,8 @@ class _Run:
             remove_tree(self.scratch)
 
     def forgotten(self) -> None:
-        """Stops the broker when its handle is collected or the process ends. The collector may run
-        on one of the broker's own threads (all are daemons), which cannot wait for itself."""
+        """Stops the broker when Python collects its handle or the process ends. The collection may
+        run on one of the broker's own threads (all are daemons), which cannot wait for itself."""
         if threading.current_thread().daemon:
             threading.Thread(target=self.end, name="broker-end").start()
         else:
@@ -269,8 +269,8 @@ class Broker:
 
     def records(self, topic: str, partition: int | None = None) -> list[Record]:
         """Returns all records that a consumer of the whole topic would get, partition by partition;
-        [] for a topic that does not exist. It reads the log and not the protocol, so no protocol
-        fault affects it."""
+        an empty list for a topic that does not exist. `partition`: None for all. This reads the log
+        and sends no request, so no protocol fault affects it."""
         node = self._running_here().node
         found: list[Record] = []
         known = node.cluster().topic(topic)
@@ -295,8 +295,8 @@ class Broker:
         in_order: bool | None = None,
         timeout_s: float = 5.0,
     ) -> None:
-        """Raises AssertionError unless the topic holds exactly the expected records within the
-        time.
+        """Raises AssertionError unless the topic holds exactly the expected records within
+        `timeout_s` seconds.
 
         An expected record is a value, a pair (key, value), a mapping of Record's fields, or a
         Record. The order counts when the topic has one partition; `in_order` overrides that."""
@@ -325,11 +325,12 @@ class Broker:
         topic: str | None = None,
         client_id: str | None = None,
     ) -> Fault:
-        """Makes the broker answer the next `times` (None: all) requests of an API with an error and
-        not carry them out: `fail("Fetch", "OFFSET_OUT_OF_RANGE")`. The error stands where the
-        protocol puts the errors of that API. `topic`, `client_id`: only requests that name this
-        topic, or come from this client. The broker carries out a request whose response has no
-        field for an error. Raises ValueError for an unknown API or error."""
+        """Makes the broker answer the next `times` (None: all) requests of an API with an error,
+        without carrying them out: `fail("Fetch", "OFFSET_OUT_OF_RANGE")`. The response has the
+        error where the protocol puts the errors of that API. `topic`, `client_id`: only requests
+        that name this topic, or come from this client. `delay_ms`: the delay of each response. The
+        broker carries out a request whose response has no field for an error. Raises ValueError for
+        an unknown API or error."""
         return self._lay(
             api, error, delay_ms=delay_ms, times=times, topic=topic, client_id=client_id
         )
@@ -343,7 +344,8 @@ class Broker:
         topic: str | None = None,
         client_id: str | None = None,
     ) -> Fault:
-        """Delays the next requests of an API by `ms` before the broker carries them out."""
+        """Delays the next requests of an API by `ms` before the broker carries them out. The other
+        arguments and errors are those of `fail`."""
         return self._lay(api, None, delay_ms=ms, times=times, topic=topic, client_id=client_id)
 
     def drop(
@@ -357,7 +359,8 @@ class Broker:
         client_id: str | None = None,
     ) -> Fault:
         """Closes the connections of the next requests without a response. With `after`, the broker
-        carries out the request first, so that the client cannot know the outcome."""
+        carries out the request first, so that the client cannot know the outcome. The other
+        arguments and errors are those of `fail`."""
         return self._lay(
             api,
             None,
@@ -371,7 +374,7 @@ class Broker:
     def fail_disk(
         self, call: Call = "pwritev", error: int = 5, *, times: int | None = None
     ) -> DiskFault:
-        """Makes a system call on this broker's logs fail with an errno (5: EIO) from now on, or
+        """Makes a system call on this broker's logs fail with an errno (5: EIO), from now on or
         `times` times. Calls: pread pwritev fdatasync ftruncate open rename unlink ..."""
         self._check_process()
         return self._run.disk.lay(call, error, times)
@@ -419,7 +422,7 @@ class Broker:
         _close_inherited(ports, self._run.node.config.log_dirs)
 
 
-# Only for forks: no other code knows of more than one broker.
+# Only a fork uses this set: no other code knows of more than one broker.
 _running: WeakSet[Broker] = WeakSet()
 
 

@@ -1,8 +1,8 @@
 """The clock of one broker, which its test can move.
 
-The clock follows the machine's, and `advance` moves it forward at once: retention, idle
-connections, sessions and every other wait of this broker see the same step. Clients do not: they
-have their own clocks.
+The clock follows the machine's clock, and `advance` moves it forward at once: retention, idle
+connections, sessions and every other wait of this broker see the same step. Clients have their own
+clocks and do not see it.
 """
 
 from barnabas.server.background import Background
@@ -12,7 +12,7 @@ SETTLE_S = 30.0
 
 
 class BrokerClock:
-    """The clock of a broker, for its test."""
+    """The clock of a broker, for the broker's test."""
 
     def __init__(self, clock: Clock, background: Background) -> None:
         self._clock = clock

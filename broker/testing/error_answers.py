@@ -71,7 +71,7 @@ def error_answer(key: int, version: int, asked: Struct, code: int) -> Struct:
     if key not in BARE and ECHOED in answer.names("") and hasattr(asked, ECHOED):
         setattr(made, ECHOED, getattr(asked, ECHOED))
     for depth, entry, field in answer.filled:
-        if depth >= wanted:  # leaves out the entries inside: they would read as success
+        if depth >= wanted:  # omits the entries inside: they would mean success
             setattr(entry, field, [])
     return made
 
@@ -95,8 +95,8 @@ class _Answer:
     def places(
         self, made: Struct, asked: Struct, path: str, asked_path: str, depth: int = 0
     ) -> list[tuple[int, Struct, str]]:
-        """Yields (depth, entry, name) of each code, after the entries that the request names
-        exist."""
+        """Returns (depth, entry, name) of each error code, after it has added the entries that the
+        request names."""
         self._path_of[type(made)] = path
         found: list[tuple[int, Struct, str]] = []
         for field in self._fields(self.message, path):
@@ -139,7 +139,7 @@ class _Answer:
         )
 
     def _source(self, here: str, asked_path: str) -> Field | None:
-        """Returns the array of the request whose elements the entries at `here` answer."""
+        """Returns the array of the request that the entries at `here` answer."""
         wanted = self._identities(self.message, here)
         plain = None
         for field in self._fields(self.asked, asked_path):
@@ -153,7 +153,7 @@ class _Answer:
         return plain
 
     def _identities(self, message: Message, path: str) -> dict[int, str]:
-        """Returns which of IDENTITIES a struct has, and under which name."""
+        """Returns the field name of each of IDENTITIES that a struct has."""
         names = {field.name for field in self._fields(message, path) if field.base != "{}"}
         found = {}
         for number, aliases in enumerate(IDENTITIES):

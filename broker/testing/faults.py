@@ -7,7 +7,7 @@ so that a broker without rules behaves as always. The responses are valid ones o
 
 A Fetch of an incremental session names only what changed, so its response could not give an error
 for each partition. The broker answers that the session is unknown, and the full Fetch that every
-client then sends gets the error. The first answer does not count."""
+client then sends gets the error. The first response does not count."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from barnabas.server.request_handlers import RequestHandlers
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
-ALWAYS = 2**62  # times: until the rule is cleared
+ALWAYS = 2**62  # the number of times of a rule that applies until it is cleared
 Drop = Literal["before", "after"] | None
 
 
@@ -227,8 +227,8 @@ class Faults:
         return False
 
     def _error_frame(self, rule: Fault, pending: PendingRequest, asked: Struct) -> bytes | None:
-        """Returns the response; None where the protocol has none and the connection closes
-        (acks=0)."""
+        """Returns the response; None for acks=0, where the protocol has no response and the
+        connection closes."""
         key, version = pending.api_key, pending.api_version
         if key == PRODUCE and asked.acks == 0:
             return None

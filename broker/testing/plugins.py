@@ -1,4 +1,4 @@
-"""For tests of plugins: batches as hooks get them, and a client that sends them to a broker."""
+"""Helps tests of plugins: makes batches as hooks get them, and sends batches to a broker."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@
     $TMPDIR/barnabas-XXXXXXXXXXXX       for a broker whose writes must reach a disk
 
 A killed process leaves its directories behind. The next process that makes a directory removes
-those that no running broker has locked, except young ones, which a broker may not have locked yet.
+those that no running broker has locked. It keeps young ones, which a broker may not have locked
+yet.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ SPARED_S = 60
 
 
 def make_scratch_dir(durable: bool) -> Path:
+    """Makes an empty directory and returns its path. `durable`: on a disk. Raises OSError."""
     if not durable and MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
         parent = MEMORY
     else:
@@ -49,7 +51,7 @@ def _remove_abandoned(path: str) -> None:
     try:
         lock = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        return  # not a broker's directory, or its broker stops just now
+        return  # not a broker's directory, or its broker is stopping
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -61,8 +63,8 @@ def _remove_abandoned(path: str) -> None:
 
 
 def remove_tree(top: Path) -> None:
-    """Removes a tree as shutil.rmtree does, without importing shutil. A file that another process
-    removes meanwhile is no error."""
+    """Removes a tree as shutil.rmtree does, without importing shutil. Another process may remove
+    files at the same time. Raises OSError."""
     for folder, folders, files in os.walk(top, topdown=False):
         for name in files:
             _quietly(os.unlink, os.path.join(folder, name))
