@@ -59,23 +59,23 @@ class NativeHandlers(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """Clients can connect; nothing is read from their connections yet."""
+    """Clients can connect; the broker does not read from their connections yet."""
 
     before: Loaded
     sessions: FetchSessions
     native: NativeHandlers
     apis: Mapping[int, Api]  # by API key
     reactor: Reactor
-    logins: Callable[[], Logins]  # made when the first listener asks for a login
+    logins: Callable[[], Logins]  # made for the first SASL listener
     tokens: Callable[[], DelegationTokenChanges | None]  # None without a secret key
-    tls: Callable[[], ListenersTls]  # made when the first listener uses TLS
-    certificates: Callable[[], Certificates]  # made when the first listener is an SSL listener
-    decisions: Decisions | None  # None: there is no authorizer
+    tls: Callable[[], ListenersTls]  # made for the first SSL or SASL_SSL listener
+    certificates: Callable[[], Certificates]  # made for the first SSL listener
+    decisions: Decisions | None  # None: no authorizer is configured
 
 
 def bind_listeners(before: Loaded) -> Bound:
     """Binds the listeners and registers this node. Raises CannotStart when an address or a setting
-    cannot be used, UnusableDirectory when another live node has this id, and MetadataError."""
+    is not usable, UnusableDirectory when another live node has this id, and MetadataError."""
     opened, start = before.before, before.before.before
     config, dynamic, listeners = start.config, opened.dynamic, start.listeners
     sessions = FetchSessions(
@@ -158,7 +158,8 @@ def _new_reactor(loaded: Loaded, native: NativeHandlers) -> Reactor:
 
 
 def _decisions(loaded: Loaded, reactor: Reactor) -> Decisions | None:
-    """Makes native handlers ask for rights, from the first connection on."""
+    """Makes the native handlers check permissions from the first connection on. Returns the
+    decisions that they use; None: no authorizer is configured."""
     authorizer = loaded.before.authorizer
     if authorizer is None:
         return None
@@ -205,7 +206,7 @@ def _logins(
 
     @cache
     def made() -> Logins:
-        # Hashes take 5 ms of a start to import.
+        # These modules import hashes, which takes 5 ms of a start.
         from barnabas.security.logins import Logins
         from barnabas.security.unknown_users import login_secret
 
@@ -225,7 +226,7 @@ def _logins(
 def _tls(loaded: Loaded) -> Callable[[], ListenersTls]:
     @cache
     def made() -> ListenersTls:
-        from barnabas.tls.listener_tls import ListenersTls  # with OpenSSL, which few need
+        from barnabas.tls.listener_tls import ListenersTls  # imports OpenSSL; few brokers need it
 
         return ListenersTls(loaded.before.dynamic.texts_in_force)
 
@@ -235,7 +236,7 @@ def _tls(loaded: Loaded) -> Callable[[], ListenersTls]:
 def _certificates(loaded: Loaded) -> Callable[[], Certificates]:
     @cache
     def made() -> Certificates:
-        from barnabas.security.certificates import Certificates  # seldom needed
+        from barnabas.security.certificates import Certificates  # few brokers need it
 
         return Certificates(loaded.before.before.config.values, build_principal(loaded))
 
@@ -243,7 +244,7 @@ def _certificates(loaded: Loaded) -> Callable[[], Certificates]:
 
 
 def build_principal(loaded: Loaded) -> BuildPrincipal | None:
-    """How principals are made by a plugin; None: principal.builder.class names none."""
+    """Returns the hook that builds principals; None: principal.builder.class names no plugin."""
     builder = loaded.before.before.config.text(BUILDER)
     return loaded.plugins.build_principal if plugin_of(builder) else None
 
@@ -254,7 +255,8 @@ def _begin_logins(
     certificates: Callable[[], Certificates],
     listener: Listener,
 ) -> None:
-    """Reads who the clients of a listener may be. Raises ConfigError."""
+    """Prepares the authentication of a listener's clients: by SASL, or by their certificates.
+    Raises ConfigError."""
     if _asks_for_login(listener):
         receive_bytes_max(values, listener.name)
         logins().add(listener)
@@ -267,7 +269,8 @@ def _asks_for_login(listener: Listener) -> bool:
 
 
 def _transport(tls: Callable[[], ListenersTls], listener: Listener) -> TlsContext | None:
-    """What its connections pass; None: they are plain. Raises CannotStart."""
+    """Returns the TLS context of a listener's connections; None: they are plaintext. Raises
+    CannotStart."""
     if listener.protocol not in PROTOCOLS:
         return None
     try:
@@ -312,7 +315,7 @@ def _bind(
 
 
 def _unbind(node: Bound, listener: Listener) -> None:
-    """Closes a listener, and forgets what its connections needed."""
+    """Closes a listener, and releases its TLS context and its login settings."""
     node.reactor.unlisten(listener.name)
     if listener.protocol in PROTOCOLS:
         node.tls().forget(listener.name)
@@ -361,7 +364,8 @@ def _listener_problems(
     listener: Listener,
     layers: Layers,
 ) -> list[str]:
-    """Why a listener cannot be added for want of logins or certificates."""
+    """Returns why a listener cannot be added: errors in its settings of logins, certificates or
+    TLS."""
     values = layers.texts()
     problems = _login_problems(logins, certificates, listener, values)
     if listener.protocol in PROTOCOLS:
@@ -385,7 +389,7 @@ def _login_problems(
 
 
 def _follow_certificates(node: Bound) -> None:
-    """Makes TLS listeners follow altered settings and changed files from now on."""
+    """Makes TLS listeners follow changed settings and changed files from now on."""
     opened, start = node.before.before, node.before.before.before
     dynamic, tls = opened.dynamic, node.tls
 
@@ -417,7 +421,7 @@ def _names_bound(layers: Layers) -> set[str]:
 
 
 def _follow_logins(node: Bound) -> None:
-    """Makes listeners that ask for logins follow altered settings from now on."""
+    """Makes SASL listeners follow changed settings from now on."""
     opened, start = node.before.before, node.before.before.before
     dynamic, logins = opened.dynamic, node.logins
 

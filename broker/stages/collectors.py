@@ -1,4 +1,5 @@
-"""Makes the collectors of a running broker's metrics; imported when /metrics is read first."""
+"""Makes the collectors of a running broker's metrics. The first read of /metrics imports this
+file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The first stage, before anything is open, and the steps that undo a start: a clean stop and a
-failed start take them."""
+"""The first stage, before anything is open, and the steps that undo a start. These steps run at a
+clean stop and after a failed start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from barnabas.server.listeners import Listeners
 from barnabas.server.request_handlers import Gate
 from barnabas.telemetry.metrics_page import MetricsPage
 
-# Opens the metadata store in a directory, with the wall clock.
+# Opens the metadata store in a directory; the second argument returns the wall clock in ms.
 OpenTree = Callable[[Path, Callable[[], int]], MetadataTree]
 
 
@@ -31,7 +31,7 @@ class Undo(ExitStack):
     def __init__(self) -> None:
         super().__init__()
         self.has_begun = False
-        self.is_clean = False  # log directories get the mark that no recovery is needed
+        self.is_clean = False  # True: log directories get the mark of a clean stop
 
     def close(self, is_clean: bool = False) -> None:
         """Runs all steps, also after one that raised; the second call does nothing. `is_clean`: log

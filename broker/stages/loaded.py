@@ -29,6 +29,7 @@ class Loaded(NamedTuple):
 
 
 def load_logs(before: Opened) -> Loaded:
+    """Opens the logs in the usable log directories. Raises UnusableDirectory when none is usable."""
     start, dynamic, node_id = before.before, before.dynamic, before.node_id
     config, system, undo = start.config, start.system, start.undo
     epochs = Epochs()
@@ -43,8 +44,9 @@ def load_logs(before: Opened) -> Loaded:
     checkpoints = CheckpointWriter(logs, replicas.high_watermark)
 
     def close_logs() -> bool:
-        """Closes the logs; writes the checkpoints too if the node has led its partitions, because
-        high watermarks are known only from then on. Returns whether all of it was written."""
+        """Closes the logs. If the node has led its partitions, it also writes the checkpoints,
+        because high watermarks are known only from then on. Returns whether everything was
+        written."""
         return checkpoints.write_all_and_close() if replicas.has_led else logs.close()
 
     undo.check(close_logs)

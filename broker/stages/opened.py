@@ -65,7 +65,7 @@ class Opened(NamedTuple):
 
 def open_stores(before: Configured) -> Opened:
     """Opens the log directories and the metadata store. Raises UnusableDirectory when a directory
-    is missing, in use or of another node or cluster, CannotStart, and MetadataError."""
+    is missing, in use, or belongs to another node or cluster; CannotStart; and MetadataError."""
     config, system, undo = before.config, before.system, before.undo
     passwords = _passwords(config)
     keeps_metadata = config.metadata_store != "zookeeper"
@@ -90,7 +90,8 @@ def open_stores(before: Configured) -> Opened:
     )
     directories, failed = tuple(usable), failed + unclaimed
     listeners = before.listeners
-    # Before the reader: in a new session this node registers again before the brokers are read.
+    # The membership comes before the reader: in a new session this node registers again before the
+    # reader reads the brokers.
     membership = Membership(
         tree,
         node_id,
@@ -102,7 +103,7 @@ def open_stores(before: Configured) -> Opened:
     reader = ClusterStateReader(tree, may_delete=lambda: dynamic.boolean("delete.topic.enable"))
     _load_settings(dynamic, tree, reader, passwords)
     unkept_settings.warn(dynamic, reader.state)
-    if reader.state.without_id:  # a tree of Kafka before 2.8
+    if reader.state.without_id:  # Kafka before 2.8 wrote the tree
         give_ids(tree, reader, lambda topic: _topic_id(directories, topic), os.urandom)
     return Opened(
         before,
@@ -120,7 +121,8 @@ def open_stores(before: Configured) -> Opened:
 
 
 def _authorizer(config: BrokerConfig, tree: MetadataTree, system: SystemCalls) -> Authorizer | None:
-    """Raises MetadataError: without its rules the broker does not start."""
+    """Returns the authorizer; None: authorizer.class.name is not set. Raises MetadataError when it
+    cannot read the ACLs: without them the broker does not start."""
     if not config.text(AUTHORIZER):
         return None
     from barnabas.security.authorizer import Authorizer  # few brokers need it
@@ -142,8 +144,10 @@ def _load_settings(
     reader: ClusterStateReader,
     passwords: StoredPasswords,
 ) -> None:
-    """A listener must not open with other keys, users or authorities to trust than those that were
-    set: without such listeners the broker starts, so that the settings can be deleted."""
+    """Loads the dynamic settings from the metadata tree. Raises CannotStart when it cannot decrypt
+    a setting of a listener with TLS or logins: that listener must not open with other keys, users
+    or trusted authorities than those that were set. Without such listeners the broker starts, so
+    that the settings can be deleted."""
     unreadable = config_changes.load(dynamic, tree, reader, passwords)
     of_listeners = [name for name in unreadable if tls_setting(name) or login_setting(name)]
     if of_listeners and any(row.protocol != "PLAINTEXT" for row in dynamic.listeners.bound):
@@ -155,8 +159,10 @@ def _load_settings(
 
 
 def _check_modes(config: BrokerConfig, directories: Iterable[LogDir]) -> None:
-    """Where each listener asks clients who they are, other users of this host must not come to the
-    data by its files. With an open listener they may have the data anyway. Raises CannotStart."""
+    """Checks that other users of this host cannot bypass authentication by the files of the log
+    directories. Raises CannotStart if they may write, and logs a warning if they may read. Checks
+    nothing if some listener serves clients without authentication: its clients have the data
+    anyway."""
     if any(config.is_open(listener) for listener in config.listeners):
         return
     for row in directories:

@@ -59,6 +59,7 @@ class Retention:
 
 
 def run_tasks(before: Serving) -> Running:
+    """Starts the repeating tasks, such as retention and flushes."""
     loaded = before.before.before
     opened, start = loaded.before, loaded.before.before
     background, system, undo = start.background, start.system, start.undo
@@ -112,7 +113,7 @@ def run_tasks(before: Serving) -> Running:
 
 
 def _status(loaded: Loaded) -> tuple[str, bytes]:
-    """The content type and the bytes of the page /status."""
+    """Returns the content type and the bytes of the page /status."""
     from barnabas.telemetry import status_page
 
     opened = loaded.before
@@ -120,7 +121,7 @@ def _status(loaded: Loaded) -> tuple[str, bytes]:
 
 
 def _keep_isrs(loaded: Loaded, background: Background) -> None:
-    """Begins to shrink and grow the ISRs of the partitions that this node leads."""
+    """Starts to shrink and grow the ISRs of the partitions that this node leads."""
     from barnabas.server.isr import IsrChanges
 
     opened = loaded.before
@@ -132,7 +133,7 @@ def _keep_isrs(loaded: Loaded, background: Background) -> None:
 
 
 def _balance_leaders(before: Serving, background: Background) -> None:
-    """Begins to elect preferred replicas, when auto.leader.rebalance.enable is set."""
+    """Starts to elect preferred replicas, if auto.leader.rebalance.enable is set."""
     from barnabas.controller.leader_balance import LeaderBalance
 
     opened = before.before.before.before

@@ -65,8 +65,8 @@ QUOTA_PATHS = ("users/", "clients/", "ips/")
 
 
 class Control(NamedTuple):
-    """What the controller of the cluster uses, on every node. A single node seldom needs more than
-    its role, and imports the others when it does."""
+    """The objects that the controller of the cluster uses; every node has them. A single node
+    seldom needs more than the role, and imports the others on first use."""
 
     controller_role: ControllerRole
     elections: Callable[[], Elections]
@@ -96,7 +96,7 @@ class Serving(NamedTuple):
     administration: Administration
     coordinators: Coordinators
     controller: Controller | None  # None on an embedded store, which no other node writes to
-    controlled_shutdown: ControlledShutdown | None  # as the controller
+    controlled_shutdown: ControlledShutdown | None  # None on an embedded store too
     handlers: RequestHandlers
     errors: RequestErrors
     bad_requests: BadRequests
@@ -125,7 +125,7 @@ def serve(before: Bound) -> Serving:
         controller = _controller(before, administration, inter_broker)
         controlled_shutdown = _controlled_shutdown(before, administration.control, inter_broker)
     undo.callback(start.background.stop)
-    undo.callback(start.metrics.close)  # reading metrics reads logs: it ends before they close
+    undo.callback(start.metrics.close)  # a read of metrics reads logs, so it ends first
     decoders = decode_threads(native.produce.decodes, DECODE_THREADS, plugins.intercept)
     undo.callback(decoders.stop)
     decoders.start()
@@ -266,7 +266,8 @@ def _coordinators(
 
 
 def _inter_broker(node: Bound) -> InterBroker:
-    """Raises CannotStart when this node could not connect to others."""
+    """Returns the connections to other brokers. Raises CannotStart when the settings of the
+    inter-broker listener do not allow a connection."""
     from barnabas.client.failures import BadSetting
     from barnabas.server.inter_broker import InterBroker
 
@@ -536,8 +537,8 @@ def _plugin_services(
 
 
 def _random_below(limit: int) -> int:
-    """Returns a random number from 0 to `limit` - 1. It is even enough for the choice of a broker,
-    and needs no import of `secrets` and OpenSSL."""
+    """Returns a random number from 0 to `limit` - 1. It is uniform enough for the choice of a
+    broker, and does not import `secrets` and OpenSSL."""
     return int.from_bytes(os.urandom(8), "big") % limit
 
 
@@ -552,11 +553,11 @@ def _user_credentials(opened: Opened) -> Callable[[], UserCredentials]:
 
 
 def _uncounted(_count: int) -> None:
-    """Of a broker without quotas."""
+    """Counts nothing, because the broker had no quotas when the request came."""
 
 
 class QuotasInForce:
-    """The quotas in force. Most brokers have none, and import nothing for them."""
+    """The quotas in force. Most brokers have no quotas, and do not import their modules."""
 
     def __init__(self, node: Bound) -> None:
         self._node = node
@@ -588,15 +589,17 @@ class QuotasInForce:
             self._made.meter(pending)
 
     def used(self) -> Iterable[Used]:
-        """What clients use now, for the metrics."""
+        """Returns what clients use now, for the metrics."""
         return () if self._made is None else self._made.used()
 
     def charge_later(self, pending: PendingRequest) -> Callable[[int], object]:
-        """Counts nothing where there were no quotas when the request came."""
+        """Returns the function that counts created or deleted partitions when the request is
+        answered (KIP-599). It counts nothing if the broker had no quotas when the request came."""
         return _uncounted if self._made is None else self._made.charge_later(pending)
 
     def charge(self, pending: PendingRequest, is_strict: bool, count: int) -> None:
-        """Raises ThrottlingQuotaExceeded."""
+        """Counts `count` created or deleted partitions (KIP-599). Raises ThrottlingQuotaExceeded if
+        `is_strict` and the quota is exceeded."""
         if self._made is not None:
             self._made.charge(pending, is_strict, count)
 
@@ -604,7 +607,7 @@ class QuotasInForce:
 def _client_quotas(opened: Opened) -> Callable[[], ClientQuotas]:
     @cache
     def made() -> ClientQuotas:
-        from barnabas.controller.client_quotas import ClientQuotas  # seldom needed
+        from barnabas.controller.client_quotas import ClientQuotas  # few brokers need it
 
         return ClientQuotas(opened.tree, opened.reader)
 
@@ -619,7 +622,7 @@ def _answering(
 
     def answer(pending: PendingRequest) -> bytes | None:
         if pending.login == RAW_TOKENS:
-            from barnabas.api.k36_sasl_authenticate import answer_raw  # seldom needed
+            from barnabas.api.k36_sasl_authenticate import answer_raw  # few brokers need it
 
             frame = answer_raw(pending, login)
             return ANSWERED_LATER if frame is None else frame

@@ -17,8 +17,9 @@ from barnabas.storage.log_dirs import LogDir, UnusableDirectory
 
 @contextmanager
 def stopped_tree(config: BrokerConfig) -> Iterator[MetadataTree]:
-    """Opens the store in the first of log.dirs, which it makes where it is missing, and locks the
-    directory meanwhile. How the broker stopped last stays as it is noted there.
+    """Opens the metadata store in the first directory of log.dirs, and locks this directory until
+    the `with` block ends. Creates the directory if it is missing. Does not change the mark of the
+    last stop (clean or not).
 
     Raises UnusableDirectory when a broker uses the directory or the store is not embedded, and
     MetadataError."""
