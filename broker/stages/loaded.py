@@ -29,7 +29,7 @@ class Loaded(NamedTuple):
 
 
 def load_logs(before: Opened) -> Loaded:
-    """Opens the logs in the usable log directories. Raises UnusableDirectory when none is usable."""
+    """Opens the logs in the usable log directories. Raises UnusableDirectory if none is usable."""
     start, dynamic, node_id = before.before, before.dynamic, before.node_id
     config, system, undo = start.config, start.system, start.undo
     epochs = Epochs()
