@@ -23,7 +23,8 @@ __all__ = ["Broker", "__version__", "hookimpl", "hookspec"]
 
 
 def __getattr__(name: str) -> object:
-    """Commands and clients import this package too, and pay nothing for the broker."""
+    """Imports a public name at its first use, so that commands and clients do not load the
+    broker."""
     if name == "Broker":
         from barnabas.testing.broker import Broker
 

@@ -4,13 +4,13 @@ Packages raise these errors; barnabas.api puts the code into the response. cext 
 A retriable error may be temporary: clients retry the request, usually with new metadata.
 """
 
-MESSAGE_LETTERS_MAX = 2000  # with 4 bytes a letter far below the 32,767 bytes of a short string
+MESSAGE_LETTERS_MAX = 2000  # at 4 bytes a letter below the 32,767 bytes of a string
 NONE = 0  # the code of success; no exception carries it
 
 
 class _NameOnTheWire:
-    """Kafka's name of the error: UNKNOWN_TOPIC_OR_PARTITION for UnknownTopicOrPartition. It is made
-    at each access, because a start needs none of the more than a hundred names."""
+    """Kafka's name of the error: UNKNOWN_TOPIC_OR_PARTITION for UnknownTopicOrPartition. Each
+    access computes it, because a start needs none of the more than a hundred names."""
 
     def __get__(self, error: object, cls: type) -> str:
         capitals = [f"_{c}" if c.isupper() else c.upper() for c in cls.__name__]

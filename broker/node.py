@@ -54,9 +54,9 @@ def open_embedded(directory: Path, wall_ms: Callable[[], int]) -> MetadataTree:
 class Node:
     """One broker of this process. Call `start` once, and `stop` once or more.
 
-    Nothing here belongs to the whole process, so that one process may run several nodes; `barnabas
-    start` sets what exists once in a process (signals, the switch interval). `gate` sees every
-    request that comes to Python.
+    A node changes nothing that belongs to the whole process, so that one process may run several
+    nodes; `barnabas start` sets what exists once in a process (signals, the switch interval).
+    `gate` sees every request that Python handles.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Node:
 
     def _give_up(self) -> None:
         """Closes everything after a failed start. If the directories needed no recovery and their
-        logs were opened, they get the mark of a clean stop again: the next start needs no
+        logs were opened, they are marked as cleanly stopped again: the next start needs no
         recovery."""
         has_logs = not isinstance(self._stage, Configured | Opened)
         self._undo(is_clean=has_logs and self.opened.needs_no_recovery)

@@ -1,10 +1,11 @@
 """A session with ZooKeeper over kazoo, with waits that keep it alive when a server comes back.
 
-kazoo by itself waits up to an hour between two attempts to connect, and for an answer to a
+kazoo by itself waits up to an hour between two attempts to connect, and for the response to a
 handshake as long as the session lasts. Brokers and clients both begin their sessions here.
 
-TLS is that of a context. kazoo's own also trusts the authorities of the system, and does not see
-bytes that TLS has decrypted while the socket has none: an answer could lie there until the next.
+The caller's context defines TLS. kazoo's own TLS also trusts the authorities of the system, and
+does not notice bytes that TLS has decrypted while the socket has none: a response could remain
+unread until the next one.
 """
 
 import socket
@@ -21,7 +22,7 @@ HANDSHAKES_A_SESSION = 3
 
 
 class TlsHandler(SequentialThreadingHandler):
-    """`problem`: why the last handshake failed, or ""."""
+    """kazoo's network handler with TLS. `problem`: why the last handshake failed, or ""."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__()
@@ -55,8 +56,8 @@ class TlsHandler(SequentialThreadingHandler):
 def zookeeper_client(
     hosts: str, session_timeout_ms: int, context: ssl.SSLContext | None = None, **more: Any
 ) -> Any:
-    """A KazooClient that is not started yet, with TLS by `context`; `more` are its other
-    arguments."""
+    """Returns a KazooClient that is not started yet. `context`: TLS, or None for plain connections.
+    `more`: its other arguments."""
     client = KazooClient(
         hosts=hosts,
         timeout=session_timeout_ms / 1000,
@@ -65,7 +66,7 @@ def zookeeper_client(
         **more,
     )
     connection = client._connection
-    invoke = connection._invoke  # used for handshakes alone
+    invoke = connection._invoke  # used only for handshakes
 
     def handshake(timeout_s: float, request: Any, xid: int | None = None) -> Any:
         return invoke(timeout_s / HANDSHAKES_A_SESSION, request, xid)

@@ -1,6 +1,7 @@
-"""Makes the coordinators of one node: groups, transactions and share groups, each with its journal.
+"""Creates the coordinators of one node: groups, transactions and share groups, each with its
+journal.
 
-Node.start and Node.stop call them in order; each coordinator's own package says what it does.
+Node.start and Node.stop call them in order; each coordinator's own package describes its work.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ RANDOM_TOGETHER = 64
 
 
 class CoordinatorHandlers(NamedTuple):
-    """The native handlers of coordinators' requests, and what Python shares with them."""
+    """The native handlers of coordinator requests, and the state that Python shares with them."""
 
     transactions: TransactionHandler
     steps: TransactionSteps
@@ -67,11 +68,11 @@ class CoordinatorHandlers(NamedTuple):
     group_partitions: PartitionStates
     transaction_partitions: PartitionStates
     commits: OffsetCommitHandler
-    settled: SettledIds  # transactional ids that Python must look at
+    settled: SettledIds  # transactional ids for TransactionCoordinator.look_at
 
     @property
     def all(self) -> list[Any]:
-        """The handlers in the order in which the reactor asks them."""
+        """Returns the handlers in the order in which the reactor asks them."""
         return [self.transactions, self.commits]
 
 
@@ -119,12 +120,12 @@ class Dependencies(NamedTuple):
     producer_ids: ProducerIds
     assign: Assign
     native: CoordinatorHandlers
-    next_closed: Callable[[], int | None]  # waits for the id of a marked connection that closed
-    connect: Callable[[int], Connection] | None  # to another broker; None: a single node
+    next_closed: Callable[[], int | None]  # waits for a marked connection that closed: its id
+    connect: Callable[[int], Connection] | None  # connects to another broker; None: a single node
 
 
 class Coordinators:
-    """The coordinators of one node. Create it when logs and topics are open; call `follow` before
+    """The coordinators of one node. Create this when logs and topics are open; call `follow` before
     requests come, and `stop` once."""
 
     def __init__(self, given: Dependencies) -> None:
@@ -221,11 +222,12 @@ class Coordinators:
         return made
 
     def _may_wait(self) -> bool:
-        """Whether an append is durable only after a flush, or after a copy to another broker."""
+        """Returns whether an append becomes durable only after a flush, or after a copy to another
+        broker."""
         return self._given.table.durability != "os" or self._given.connect is not None
 
     def _journal(self, name: str, **options: Any) -> CoordinatorLog:
-        """Makes a journal. It follows the partitions after `attach` names its coordinator."""
+        """Makes a journal, which follows its partitions after `attach` has set its coordinator."""
 
         def create() -> None:
             asked = internal_topic(name, self._given.dynamic, self._given.reader.state.is_shared)
@@ -278,7 +280,7 @@ class Coordinators:
         )
 
     def _made_share(self) -> ShareService:
-        """Loads the code of share groups with the first one."""
+        """Loads the code of share groups at the first use."""
         from barnabas.coordinator.share.closings import Closings
         from barnabas.coordinator.share.service import ShareService
 
@@ -304,7 +306,8 @@ class Coordinators:
 
 
 class RandomUuids:
-    """Random UUIDs (version 4) without importing `uuid`; it reads random bytes for many at once."""
+    """Makes random UUIDs (version 4) without importing `uuid`; it reads random bytes for many at
+    once."""
 
     def __init__(self) -> None:
         self._ready: list[str] = []

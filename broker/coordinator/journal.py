@@ -2,18 +2,18 @@
 
 A coordinator keeps its state in memory and writes every change here first, as key and value. The
 hash of an id chooses the partition of the topic, and the leader of that partition coordinates the
-id. `append` never waits: a round (rounds.py) takes all entries since the last round, one batch a
-partition, requests one group commit and then calls each `done`. So ten thousand commits a second
-share a few hundred fsyncs.
+id. `append` never waits: a round (rounds.py) takes all entries since the last round, one batch for
+each partition, requests one group commit and then calls each `done`. So ten thousand commits a
+second share a few hundred fsyncs.
 
 Order: the appends of a partition reach the log, and their `done` is called, in the order of the
 calls. `done` gets None, or the KafkaError for the client; it runs on the round's thread, without
 locks, and must not wait. After an error the records may still have reached the log.
 
 Loading: partitions that this node leads at the start, or becomes leader of, are replayed on a
-thread of their own; until then every call about them raises CoordinatorLoadInProgress. An empty
+separate thread; until then every call about them raises CoordinatorLoadInProgress. An empty
 partition is ready at once. A damaged batch is skipped with an ERROR that names the file and the
-byte, and the rest is loaded. Limits: PENDING_BYTES_MAX waiting to be written; beyond it
+byte, and the rest is loaded. Limit: when PENDING_BYTES_MAX wait to be written, `append` raises
 CoordinatorNotAvailable. A crash between append and flush loses nothing that `done` had reported.
 Next: cext/partition/partitions.pyx."""
 
@@ -51,15 +51,15 @@ from barnabas.wire.compression import NONE
 
 log = logging.getLogger("barnabas.coordinator")
 
-PENDING_BYTES_MAX = 64 << 20  # of keys and values that wait for the writer
-BATCH_BYTES_MAX = 256 << 10  # of keys and values; a single append may be as large as the topic lets
+PENDING_BYTES_MAX = 64 << 20  # limit of keys and values that wait to be written
+BATCH_BYTES_MAX = 256 << 10  # a single append may be as large as the topic allows
 RECORD_OVERHEAD_BYTES = 32  # varints, timestamps: more than a record without headers needs
-LOAD_BYTES = 5 << 20  # read at a time while a partition loads
+LOAD_BYTES = 5 << 20  # size of one read while a partition loads
 DECOMPRESSED_BYTES_MAX = 64 << 20
 NO_NEXT_BATCH = "its length leads to no batch"
-FRAME_BYTES = 12  # of a batch: its base offset and the length of what follows
+FRAME_BYTES = 12  # a batch begins with its base offset and the length of the rest
 
-Entry = tuple[bytes, bytes | None]  # key and value; no value: the key is forgotten
+Entry = tuple[bytes, bytes | None]  # key and value; None deletes the key
 Done = Callable[[KafkaError | None], object]
 
 
@@ -71,13 +71,15 @@ class Replicas(Protocol):
 
 
 class Journal(Protocol):
-    """The interface of a coordinator to its journal, which calls it without any lock."""
+    """The coordinator as its journal sees it. The journal calls these methods without any lock."""
 
     def replay(self, partition: int, batch: Batch) -> None:
-        """Applies records of the log, in order, while the partition loads; control batches too."""
+        """Applies records of the log, in order, while the partition loads, control batches
+        included."""
 
     def loaded(self, partition: int) -> None:
-        """Called when the partition is replayed; from then on the coordinator gets requests."""
+        """Called when the partition has been replayed. From then on the coordinator gets
+        requests."""
 
     def unloaded(self, partition: int) -> None:
         """Drops the state of a partition that another node leads now, or that is deleted."""
@@ -103,7 +105,7 @@ class _Led:
 
 
 class CoordinatorLog:
-    """The journal of one coordinator of one node."""
+    """The journal of one coordinator of one node (Kafka: CoordinatorRuntime, CoordinatorLoader)."""
 
     def __init__(
         self,
@@ -119,9 +121,9 @@ class CoordinatorLog:
         codec: int = NONE,
         load_bytes: int = LOAD_BYTES,
     ) -> None:
-        """`create` creates the topic on first use; another broker may have created it meanwhile.
-        `may_wait`: whether an append becomes durable only after a flush. `states`: of the topic's
-        partitions, for native handlers."""
+        """`create` creates the topic at the first use; it succeeds when another broker has created
+        it. `may_wait` returns whether an append becomes durable only after a flush. `states`: the
+        states of the topic's partitions, for native handlers."""
         self._states = states if states is not None else PartitionStates()
         self._codec = codec
         self._load_bytes = load_bytes
@@ -136,7 +138,7 @@ class CoordinatorLog:
         self._making = threading.Lock()
         self._lock = threading.Lock()
         self._led: dict[int, _Led] = {}
-        self._dirty: dict[int, _Led] = {}  # partitions with something waiting, oldest first
+        self._dirty: dict[int, _Led] = {}  # partitions with waiting entries, oldest first
         self._pending_bytes = 0
         self._to_load: deque[int] = deque()
         self._rounds = Rounds(f"{topic}-writer", self._write_waiting, may_wait=may_wait)
@@ -145,22 +147,22 @@ class CoordinatorLog:
         self.appended_records = 0
         self.appended_batches = 0
 
-    # -- whose id it is -------------------------------------------------------------------------
+    # -- the partition of an id -----------------------------------------------------------------
 
     def attach(self, journal: Journal) -> None:
-        """Sets the coordinator that replays. Call it once, before the first `apply`."""
+        """Sets the coordinator that replays records. Call it once, before the first `apply`."""
         self._journal = journal
 
     def ensure(self) -> None:
         """Creates the topic if it is missing."""
         if self.partition_count == 0:
-            with self._making:  # a call that comes meanwhile waits, and finds the topic
+            with self._making:  # a concurrent call waits, and then finds the topic
                 if self.partition_count == 0:
                     self._create()
 
     @property
     def partition_count(self) -> int:
-        """0 while the topic was not made."""
+        """Returns the number of partitions of the topic; 0 until it exists."""
         return self._states.count
 
     def partition_of(self, name: str) -> int:
@@ -187,7 +189,7 @@ class CoordinatorLog:
         return -1 if led is None else led.leader_epoch
 
     def led_partitions(self) -> dict[int, bool]:
-        """The partitions that this node leads, and whether each is loaded."""
+        """Returns the partitions that this node leads, and whether each is loaded."""
         with self._lock:
             return {partition: led.ready for partition, led in self._led.items()}
 
@@ -199,8 +201,10 @@ class CoordinatorLog:
         entries: Sequence[Entry],
         done: Done,
     ) -> None:
-        """Appends entries, all in one batch. Raises as `check` does, MessageTooLarge, and
-        CoordinatorNotAvailable when too many bytes wait; `done` is not called then."""
+        """Appends entries, all in one batch, and calls `done` when they are durable or have failed.
+
+        Raises as `check` does, MessageTooLarge, and CoordinatorNotAvailable when too many bytes
+        wait; then `done` is not called."""
         assert entries, "a batch holds at least one record"
         size_bytes = len(entries) * RECORD_OVERHEAD_BYTES
         for key, value in entries:
@@ -246,7 +250,8 @@ class CoordinatorLog:
     def _write(
         self, partition: int, led: _Led, appends: list[_Append]
     ) -> tuple[PartitionHandle | None, list[tuple[_Append, KafkaError | None]]]:
-        """The partition's handle when records were written, and the outcome of each append."""
+        """Writes appends. Returns the partition's handle when records were written, and the outcome
+        of each append."""
         outcomes: list[tuple[_Append, KafkaError | None]] = []
         try:
             if self._led.get(partition) is not led:
@@ -285,14 +290,14 @@ class CoordinatorLog:
     def _tell(self, done: Done, error: KafkaError | None) -> None:
         try:
             done(error)
-        except Exception:  # one client's answer must not cost the others theirs
+        except Exception:  # an error for one client must not affect the others
             log.exception("%s: the callback of a finished append failed", self.topic)
 
     # -- leadership and loading -----------------------------------------------------------------
 
     def apply(self, state: ClusterState) -> None:
-        """Loads and unloads partitions by their leaders. Called after the replica manager has
-        applied `state`."""
+        """Loads and unloads partitions according to their leaders. The node calls this after the
+        replica manager has applied `state`."""
         topic = state.topic(self.topic)
         if topic is not None and topic.deleting:
             topic = None
@@ -315,8 +320,8 @@ class CoordinatorLog:
         self._load(come)
 
     def load_again(self, topic: str, index: int) -> None:
-        """A partition whose log could not be used can be used again: loads it if it is led here and
-        not loaded."""
+        """Loads a partition whose log is usable again, if this node leads it and has not loaded
+        it."""
         with self._lock:
             led = self._led.get(index)
             if topic != self.topic or led is None or led.ready or index in self._to_load:
@@ -392,7 +397,8 @@ class CoordinatorLog:
                 if not led.ready and self._journal is not None:
                     self._journal.unloaded(index)
             except (LogError, CorruptRecords, KafkaError, ValueError) as error:
-                # It stays "loading": clients ask again, and nothing is decided on half a state.
+                # It stays "loading": clients try again, and no decision is based on an incomplete
+                # state.
                 log.error(
                     "%s-%d cannot be loaded: %s. Its clients are answered"
                     " COORDINATOR_LOAD_IN_PROGRESS until its log is served again, the broker"
@@ -407,7 +413,7 @@ class CoordinatorLog:
         if handle is None:
             raise NotCoordinator()
         at = handle.start_offset
-        while at < handle.end_offset:  # markers may come to it meanwhile
+        while at < handle.end_offset:  # markers may be appended during the load
             before, damage = at, NO_NEXT_BATCH
             try:
                 data = handle.read(at, self._load_bytes)
@@ -472,7 +478,7 @@ class CoordinatorLog:
 
 
 def _bytes_before(handle: LogHandle, segment: SegmentInfo, offset: int) -> int:
-    """The size of the sound batches before an offset in its segment."""
+    """Returns the size in bytes of the intact batches before an offset in its segment."""
     size_bytes = 0
     with contextlib.suppress(LogError, CorruptRecords):
         data = handle.read(segment.base_offset, segment.size_bytes)
@@ -482,7 +488,7 @@ def _bytes_before(handle: LogHandle, segment: SegmentInfo, offset: int) -> int:
 
 
 def _batches(appends: list[_Append]) -> Iterator[list[_Append]]:
-    """Runs of appends that share a batch, which is not too large."""
+    """Yields runs of appends that share a batch within the size limits."""
     batch: list[_Append] = []
     size_bytes = 0
     for row in appends:
@@ -495,7 +501,7 @@ def _batches(appends: list[_Append]) -> Iterator[list[_Append]]:
         yield batch
 
 
-@lru_cache(maxsize=4096)  # every request about a group or a transactional id asks for its own
+@lru_cache(maxsize=4096)  # every request computes it for its id
 def id_hash(name: str) -> int:
     """Returns Java's String.hashCode, made positive as Kafka's Utils.abs does."""
     found = abs(java_hash(name))

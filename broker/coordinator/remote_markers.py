@@ -1,12 +1,12 @@
 """Transaction markers for partitions that other brokers lead: WriteTxnMarkers requests.
 
-All markers that have come since the last request to a broker go in one (broker_queues.py); so many
-transactions share a request. A row is under way once: its codes come back, or the codes of a failed
-connection, and the writer of markers (txn_markers.py) sends it again, perhaps to another leader.
+All markers that were ordered since the last request to a broker share its next request
+(broker_queues.py), so many transactions share a request. A row is sent once and gets a code: the
+broker's, or that of a failed connection. The writer of markers (txn_markers.py) sends a failed row
+again, perhaps to another leader.
 
 Limits: MARKERS_MAX orders in a request. The waiting markers are limited by the number of open
-transactions of this node.
-Kafka: TransactionMarkerChannelManager.
+transactions of this node. Kafka: TransactionMarkerChannelManager.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Sent(NamedTuple):
 
 
 class RemoteMarkers:
-    """The markers of one node for partitions that other brokers lead."""
+    """Sends the markers of one node to the brokers that lead their partitions."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class RemoteMarkers:
         cluster: Callable[[], ClusterState],
         connect: Callable[[int], Connection],
     ) -> None:
-        """`connect`: to a broker by its id; raises ClientError."""
+        """`connect` connects to a broker by its id and raises ClientError."""
         self._node_id = node_id
         self._cluster = cluster
         self._queues: BrokerQueues[_Sent] = BrokerQueues(
             "markers-to", connect, log, lambda rows: MARKERS_MAX, _send
         )
-        self.apply = self._queues.apply  # of each new cluster state
+        self.apply = self._queues.apply  # called with each new cluster state
         self.stop = self._queues.stop
 
     def send(
@@ -67,8 +67,8 @@ class RemoteMarkers:
         answered: Callable[[Codes], object],
     ) -> frozenset[TopicPartition]:
         """Sends the markers of some partitions of an order to their leaders. Returns the partitions
-        that are under way: those with another live broker as leader. `answered` is called once for
-        each leader, on its thread, with a code for each of its partitions."""
+        whose markers were sent: those with another live broker as leader. `answered` is called once
+        for each leader, on its thread, with a code for each of its partitions."""
         state = self._cluster()
         by_leader: dict[int, set[TopicPartition]] = {}
         for name, index in rows:
@@ -89,14 +89,14 @@ def _send(queue: BrokerQueue[_Sent], connection: Reconnecting, rows: list[_Sent]
     for number, row in enumerate(rows):
         try:
             row.answered(codes[number])
-        except Exception:  # one transaction's trouble must not hold up the others
+        except Exception:  # an error in one transaction must not delay the others
             log.exception("markers of producer %d", row.order.producer_id)
 
 
 def _codes_of(
     queue: BrokerQueue[_Sent], connection: Reconnecting, rows: list[_Sent]
 ) -> list[Codes]:
-    """Sends one request. Returns the codes of each marker's rows."""
+    """Sends one request. Returns the codes of each marker's partitions."""
     try:
         answer = connection.call(WRITE_TXN_MARKERS, _body(rows))
     except ClientError:  # the connection has logged it

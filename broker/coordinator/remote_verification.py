@@ -1,18 +1,18 @@
 """Asks coordinators on other brokers about transactions in partitions that this node leads.
 
-A network thread puts a question into a queue when the first batch of a transaction comes to a
-partition while another broker coordinates the transactional id. One thread finds the coordinator
-of each question; a queue for each broker (broker_queues.py) sends AddPartitionsToTxn with all
-questions that have come since its last request, one for each transactional id. The answers
-complete the waiting requests.
+A network thread puts a question into a queue when the first batch of a transaction arrives for a
+partition while another broker coordinates the transactional id. One thread finds the coordinator of
+each question; a queue for each broker (broker_queues.py) sends AddPartitionsToTxn with all
+questions since its last request, one for each transactional id. The responses complete the waiting
+requests.
 
-Version 4 asks whether partitions belong to a transaction; Kafka 3.6 to 3.9 answer it too. An
-older Kafka cannot be asked: then the batch counts as verified, as in Kafka. Version 5 adds
+Version 4 asks whether partitions belong to a transaction; Kafka 3.6 to 3.9 answer it too. An older
+Kafka does not support it: then the batch counts as verified, as in Kafka. Version 5 adds
 partitions, for clients that do not add them (KIP-890, second part).
 
-Limits: the queue of questions; TRANSACTIONS_MAX of them in a request.
-Kafka: AddPartitionsToTxnManager. There a second question about an id fails the one that waits; here
-it goes with the next request.
+Limits: the queue of questions; TRANSACTIONS_MAX of them in a request. Kafka:
+AddPartitionsToTxnManager. There a second question about an id fails the one that waits; here it
+goes with the next request.
 """
 
 from __future__ import annotations
@@ -41,19 +41,20 @@ from barnabas.wire.internal import TRANSACTION_STATE
 log = logging.getLogger("barnabas.transactions")
 
 ADD_PARTITIONS_TO_TXN = 24
-VERIFIES, ADDS = 4, 5  # versions
+VERIFIES, ADDS = 4, 5  # versions of AddPartitionsToTxn
 TRANSACTIONS_MAX = 1000
 
 
 class RemoteVerificationSender:
-    """The questions of one node. `questions`: where network threads put them."""
+    """Sends the questions of one node. `questions`: the queue into which network threads put
+    them."""
 
     def __init__(
         self,
         cluster: Callable[[], ClusterState],
         connect: Callable[[int], Connection],
     ) -> None:
-        """`connect`: to a broker by its id; raises ClientError."""
+        """`connect` connects to a broker by its id and raises ClientError."""
         self._cluster = cluster
         self.questions = RemoteVerifications()
         self._queues: BrokerQueues[RemoteVerification] = BrokerQueues(
@@ -61,7 +62,7 @@ class RemoteVerificationSender:
         )
         self._threads = JobThreads("verifications", self.questions, self._route)
         self._threads.start()
-        self.apply = self._queues.apply  # of each new cluster state
+        self.apply = self._queues.apply  # called with each new cluster state
 
     def stop(self) -> None:
         """Ends all threads. Questions that are not answered by then fail."""
@@ -77,7 +78,7 @@ class RemoteVerificationSender:
 
 
 def _coordinator(state: ClusterState, transactional_id: str) -> int | None:
-    """The live broker that leads the partition of the id."""
+    """Returns the live broker that leads the partition of the id, or None."""
     topic = state.topic(TRANSACTION_STATE)
     if topic is None or not topic.partitions:
         return None
@@ -88,7 +89,8 @@ def _coordinator(state: ClusterState, transactional_id: str) -> int | None:
 
 
 def _fitting(questions: list[RemoteVerification]) -> int:
-    """How many of the first ones go into one request: each id once, and one version for all."""
+    """Returns how many of the first questions fit into one request: each id once, and one
+    version."""
     ids: set[str] = set()
     adds = questions[0].adds
     for count, question in enumerate(questions[:TRANSACTIONS_MAX]):
@@ -124,7 +126,7 @@ def _take(questions: list[RemoteVerification], answer: Struct) -> None:
             " between brokers needs CLUSTER_ACTION there",
             code,
         )
-        # Clients are not to see CLUSTER_AUTHORIZATION_FAILED.
+        # Clients must not receive CLUSTER_AUTHORIZATION_FAILED.
         _fail(questions, InvalidTxnState.code if code == ClusterAuthorizationFailed.code else code)
         return
     found = {

@@ -42,7 +42,7 @@ class lending:
         assert asked is not None
         count = 0
         try:
-            while asked:  # a round may ask for others
+            while asked:  # a round may request others
                 rounds = asked.popleft()
                 count += 1
                 rounds.run_here() if count <= HERE_MAX else rounds.wake()
@@ -51,7 +51,7 @@ class lending:
 
 
 class Rounds:
-    """One kind of work of one broker. `stop` once."""
+    """One kind of work of one broker. Call `stop` once."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Rounds:
             thread.join()
 
     def _call_own(self) -> None:
-        """Under the lock."""
+        """Makes the rounds' own thread run a round. The caller holds the lock."""
         if self._stopping or self._running:
             return
         if self._thread is None:
@@ -124,11 +124,12 @@ class Rounds:
             self._changed.notify()
 
     def _begin(self) -> None:
-        """Under the lock."""
+        """Marks a round as running. The caller holds the lock."""
         self._asked, self._running = False, True
 
     def _end(self) -> None:
-        """Under the lock. The rounds' own thread does the work that was requested meanwhile."""
+        """Marks a round as ended. The caller holds the lock. The rounds' own thread does the work
+        that was requested during the round."""
         self._running = False
         if self._stopping:
             self._changed.notify_all()
@@ -138,7 +139,7 @@ class Rounds:
     def _round(self) -> None:
         try:
             self._next_s = self._work()
-        except Exception:  # what comes next must not be lost with it
+        except Exception:  # later rounds must still run
             log.exception("a round of %s failed", self._name)
             self._next_s = None
 

@@ -1,9 +1,9 @@
 """Timers of the coordinators: one thread, one heap, the monotonic clock of the broker.
 
 A callable runs on the timers' thread at or soon after its time and must not wait. After `cancel`
-returned the callable does not begin. The thread reads a moved clock again.
-Limit: TIMERS_MAX; beyond it `at` raises, since every timer stands for a member or a request that
-has limits of its own.
+has returned, the callable does not begin. After a test has moved the clock, `look` makes the thread
+read it again. Limit: TIMERS_MAX; beyond it `at` raises RuntimeError, since every timer belongs to a
+member or a request, which have their own limits.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from barnabas.server.clock import Clock
 log = logging.getLogger("barnabas.timers")
 
 TIMERS_MAX = 1_000_000
-COMPACT_FROM = 1024  # cancelled timers in the heap before they are swept out
+COMPACT_FROM = 1024  # cancelled timers in the heap before it is rebuilt
 
 
 class Timer:
-    """One future call. Made by Timers.at."""
+    """One future call. `Timers.at` creates it."""
 
     __slots__ = ("_timers", "at_ms", "call", "order")
 
@@ -65,11 +65,11 @@ class Timers:
         return self._monotonic_ns() // 1_000_000
 
     def after(self, delay_ms: int, call: Callable[[], object]) -> Timer:
-        """Runs `call` in `delay_ms`."""
+        """Runs `call` after `delay_ms`. Raises as `at` does."""
         return self.at(self.now_ms() + max(delay_ms, 0), call)
 
     def at(self, at_ms: int, call: Callable[[], object]) -> Timer:
-        """Runs `call` when `now_ms` has reached `at_ms`."""
+        """Runs `call` when `now_ms` has reached `at_ms`. Raises RuntimeError beyond TIMERS_MAX."""
         with self._lock:
             if len(self._heap) >= TIMERS_MAX:
                 raise RuntimeError(f"more than {TIMERS_MAX} timers")
@@ -91,12 +91,12 @@ class Timers:
 
     @property
     def count(self) -> int:
-        """The number of timers that have neither run nor been cancelled."""
+        """Returns the number of timers that have neither run nor been cancelled."""
         with self._lock:
             return len(self._heap) - self._cancelled
 
     def stop(self) -> None:
-        """Stops the thread; no call runs any more when this returns."""
+        """Stops the thread. No call runs after this returns."""
         with self._lock:
             self._stopping = True
             self._changed.notify()
@@ -116,7 +116,7 @@ class Timers:
                 self._cancelled = 0
 
     def _next_due(self) -> Callable[[], object] | None:
-        """Waits for the next call that is due; None at the stop."""
+        """Waits for the next call that is due and returns it; None after `stop`."""
         with self._lock:
             while not self._stopping:
                 while self._heap and self._heap[0].call is None:
@@ -138,12 +138,12 @@ class Timers:
         while (call := self._next_due()) is not None:
             try:
                 call()
-            except Exception:  # one timer's trouble must not stop the others
+            except Exception:  # an error in one timer must not stop the others
                 log.exception("a timer failed")
 
 
 class RunsLater(Protocol):
-    """Timers of the broker, or those that a test moves."""
+    """Timers of the broker, or timers whose time a test moves."""
 
     def after(self, delay_ms: int, call: Callable[[], object]) -> Any: ...
 

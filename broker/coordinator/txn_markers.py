@@ -1,14 +1,14 @@
 """Transaction markers: the control batches that end a transaction in each of its partitions.
 
 A round (rounds.py) takes all orders since the last round, appends a marker for each partition,
-requests one flush of each log, and then reports the outcome of every partition: so many
-transactions share few flushes. A partition that cannot be written to now is tried again, because a
+requests one flush of each log, and then reports the outcome of every partition. So many
+transactions share few flushes. A partition that cannot be written to is tried again, because a
 coordinator must not complete a transaction before all its markers are durable. A deleted partition
-needs no marker. A marker that a newer producer or coordinator has overtaken is not written and not
-needed.
+needs no marker. When a newer producer or coordinator has ended the transaction, its marker is not
+written.
 
-Markers for partitions that another broker leads are sent to it (remote_markers.py), and their codes
-are taken in the next round.
+Markers for partitions that another broker leads are sent to it (remote_markers.py), and the next
+round takes their codes.
 
 `on_written` is called when a marker is durable: from then on offsets that were committed in the
 transaction count, or are dropped. Next: cext/log/log_transactions.pyx.
@@ -43,7 +43,7 @@ log = logging.getLogger("barnabas.transactions")
 TopicPartition = tuple[str, int]
 RETRY_S = 0.1
 COMMIT_TIMEOUT_MS = 30_000
-BUMPS_EPOCH = 2  # of transaction.version: a marker's epoch is above its transaction's
+BUMPS_EPOCH = 2  # from this transaction.version on a marker has the next epoch
 
 _KEY = struct.Struct(">hh")  # version, kind
 _VALUE = struct.Struct(">hi")  # version, coordinator epoch
@@ -64,7 +64,7 @@ class Replicas(Protocol):
 
 
 class MarkerOrder(NamedTuple):
-    """Markers to write: one for each partition."""
+    """Markers to write, one for each partition."""
 
     producer_id: int
     producer_epoch: int
@@ -78,7 +78,7 @@ Codes = Mapping[TopicPartition, int]
 
 
 class RemoteMarkers(Protocol):
-    """What sends markers to other brokers (remote_markers.py)."""
+    """Sends markers to other brokers (remote_markers.py)."""
 
     def send(
         self,
@@ -95,12 +95,12 @@ class _Work:
     done: Callable[[Codes], object]
     retries: bool
     left: set[TopicPartition]
-    sent: set[TopicPartition] = field(default_factory=set)  # of `left`: under way to other brokers
+    sent: set[TopicPartition] = field(default_factory=set)  # part of `left`: sent to other brokers
     codes: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 class TransactionMarkers:
-    """The writer of one broker."""
+    """The writer of markers of one broker."""
 
     def __init__(
         self,
@@ -111,25 +111,26 @@ class TransactionMarkers:
         may_wait: Callable[[], bool],
         remote: RemoteMarkers | None = None,
     ) -> None:
-        """`on_written`: topic, partition, producer id, whether committed. `may_wait`: whether a
-        flush is waited for. `remote`: sends markers to other brokers; None: there are none."""
+        """`on_written` gets topic, partition, producer id, and whether the transaction committed.
+        `may_wait` returns whether rounds wait for a flush. `remote` sends markers to other brokers;
+        None: there are none."""
         self._replicas = replicas
         self._wall_ms = wall_ms
         self._on_written = on_written
         self._lock = threading.Lock()
         self._remote = remote
         self._ordered: list[_Work] = []
-        self._answers: list[tuple[_Work, Codes]] = []  # of other brokers
+        self._answers: list[tuple[_Work, Codes]] = []  # codes from other brokers
         self._unfinished: list[_Work] = []
         self._rounds = Rounds("transaction-markers", self._write_ordered, may_wait=may_wait)
 
     def write(self, order: MarkerOrder, done: Callable[[], object]) -> None:
-        """Orders markers, with retries without end. `done` is called on the round's thread, unless
-        the broker stops before."""
+        """Writes markers and repeats failed ones without a limit. `done` is called on the round's
+        thread, unless the broker stops first."""
         self._take(_Work(order, lambda codes: done(), True, set(order.partitions)))
 
     def write_once(self, order: MarkerOrder, done: Callable[[Codes], object]) -> None:
-        """`done` gets a code for each partition."""
+        """Writes markers once. `done` gets a code for each partition."""
         self._take(_Work(order, done, False, set(order.partitions)))
 
     def _take(self, work: _Work) -> None:
@@ -138,7 +139,7 @@ class TransactionMarkers:
         self._rounds.ask()
 
     def stop(self) -> None:
-        """What is not written is ordered again when its coordinator loads."""
+        """Stops the writer. The coordinator requests unwritten markers again when it loads."""
         if self._remote is not None:
             self._remote.stop()
         self._rounds.stop()
@@ -154,7 +155,7 @@ class TransactionMarkers:
         return RETRY_S if self._unfinished else None
 
     def _round(self, works: list[_Work]) -> list[_Work]:
-        """Returns the orders that must be tried again."""
+        """Writes the markers of these orders. Returns the orders that must be tried again."""
         written: dict[PartitionHandle, list[tuple[_Work, TopicPartition]]] = {}
         handles: dict[TopicPartition, PartitionHandle] = {}
         for work in works:
@@ -193,11 +194,11 @@ class TransactionMarkers:
                 self._answers.append((work, codes))
             self._rounds.ask()
 
-        work.sent |= rows  # before the answer can come
+        work.sent |= rows  # before the response can arrive
         work.sent -= rows - remote.send(work.order, rows, answered)
 
     def _take_codes(self, work: _Work, codes: Codes) -> None:
-        """Takes what another broker answered. It has told its own group coordinator."""
+        """Takes the codes of another broker, which has informed its own group coordinator."""
         for row, code in codes.items():
             work.sent.discard(row)
             if code == 0:
@@ -250,7 +251,7 @@ class TransactionMarkers:
     def _tell(self, work: _Work) -> None:
         try:
             work.done(work.codes)
-        except Exception:  # one transaction's trouble must not hold up the others
+        except Exception:  # an error in one transaction must not delay the others
             log.exception(
                 "the callback of the markers of producer %d failed", work.order.producer_id
             )

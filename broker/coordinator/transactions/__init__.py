@@ -1,4 +1,4 @@
-"""Transactions: the coordinator of transactional ids, its journal's records, and what it orders.
+"""The coordinator of transactions: transactional ids, their records and their markers.
 
 Start with transaction.py (the states of one id), then coordinator.py.
 """

@@ -9,12 +9,12 @@ from barnabas.coordinator.transactions.transaction import NO_TIME, State, Transa
 from barnabas.errors import CoordinatorLoadInProgress, TransactionalIdNotFound
 
 TITLES = {state.title: state for state in State}
-# A fence in progress is part of a step and never in an answer.
+# A step in progress may fence the id; that state is never in a response.
 LISTED = [title for title, state in TITLES.items() if state != State.PREPARE_EPOCH_FENCE]
 
 
 class TransactionAdministration:
-    """Looks at the ids of one node."""
+    """Reads the transactional ids that one node coordinates."""
 
     def __init__(
         self, coordinator: TransactionCoordinator, led_partitions: Callable[[], dict[int, bool]]
@@ -23,8 +23,8 @@ class TransactionAdministration:
         self._led_partitions = led_partitions
 
     def describe(self, name: str) -> Transaction:
-        """Raises InvalidRequest, NotCoordinator, CoordinatorLoadInProgress,
-        TransactionalIdNotFound."""
+        """Returns the transaction of an id. Raises InvalidRequest, NotCoordinator,
+        CoordinatorLoadInProgress, TransactionalIdNotFound."""
         coordinator = self._coordinator
         with coordinator.lock:
             coordinator.check(name)
@@ -40,7 +40,10 @@ class TransactionAdministration:
         longer_than_ms: int = -1,
         matches: Callable[[str], bool] | None = None,
     ) -> list[tuple[str, Transaction]]:
-        """The ids that match every given filter. Raises CoordinatorLoadInProgress."""
+        """Returns the ids that match every given filter. Raises CoordinatorLoadInProgress.
+
+        `longer_than_ms`: the least age of the transaction in ms; -1 matches all. `matches`: selects
+        by the transactional id."""
         if not all(self._led_partitions().values()):
             raise CoordinatorLoadInProgress()
         coordinator = self._coordinator
@@ -57,5 +60,6 @@ class TransactionAdministration:
 
 
 def _runs_ms(now: Transaction, now_ms: int) -> int:
-    """The age of a transaction in ms; one that has not begun counts from 1970, as in Kafka."""
+    """Returns the age of a transaction in ms. One that has not begun counts from 1970, as in
+    Kafka."""
     return now_ms - (now.start_ms if now.start_ms != NO_TIME else -1)

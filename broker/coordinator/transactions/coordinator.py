@@ -2,20 +2,20 @@
 
 The ids are in a native table (cext/coordinator/transactional_ids.pyx). Native code has the rules of
 AddPartitionsToTxn, AddOffsetsToTxn and EndTxn and takes their steps (transaction_steps.pyx). This
-module takes the other steps: a producer comes (InitProducerId), a transaction takes too long, an id
-expires, an end is complete. `find` reads the id, `_step` announces the step to the table, writes it
-to the journal and stores it in the table when it is durable. When the id has changed since it was
-read, `_step` does nothing and its caller reads it again. While a step is in progress, every other
-request about the id waits for a while, or is answered CONCURRENT_TRANSACTIONS.
+module takes the other steps: InitProducerId, the abort of a transaction that exceeds its timeout,
+the expiry of an id, and the completion of an end. `find` reads the id, `_step` announces the step
+to the table, writes it to the journal and stores it in the table when it is durable. When the id
+has changed since it was read, `_step` does nothing and its caller reads it again. While a step is
+in progress, every other request about the id waits, or is answered CONCURRENT_TRANSACTIONS.
 
-One lock covers all of this; code under it is short and never waits. Answers go out through
+One lock covers all of this; code under it is short and never waits. Results go out through
 callables, without the lock, on any thread.
 
 The Prepare record decides the end of a transaction. The client is answered then; markers go to all
 its partitions, and when they are durable the Complete record follows. With log.durability=os the
-network thread of an EndTxn writes both; this module does it for every other end, and for what that
-thread could not write. A coordinator that stops in between finds the Prepare record when it loads,
-and orders the markers once more.
+network thread of an EndTxn writes both. This module writes them for every other end, and when the
+network thread could not. A coordinator that stops in between finds the Prepare record when it
+loads, and requests the markers again.
 
 Clock, timers, journal, producer ids and the writer of markers are passed in. Next: transaction.py,
 and coordinator/txn_markers.py for the markers; administration.py lists and describes.
@@ -63,16 +63,16 @@ from barnabas.wire.internal import UnknownRecord
 
 log = logging.getLogger("barnabas.transactions")
 
-RETRY_MS = 100  # until a Complete record that could not be written is tried again
+RETRY_MS = 100  # delay after which a failed Complete record is written again
 LOADING = -1  # in place of a leader epoch
 
 Entry = tuple[bytes, bytes | None]
 Done = Callable[[KafkaError | None], object]
-DoneProducer = Callable[[KafkaError | None, int, int], object]  # with producer id and epoch
+DoneProducer = Callable[[KafkaError | None, int, int], object]  # (error, producer id, epoch)
 
 
 class Journal(Protocol):
-    """The part of coordinator.journal that this module uses; tests have their own."""
+    """The part of coordinator.journal that this module uses. Tests pass another implementation."""
 
     def partition_of(self, name: str) -> int: ...
     def check(self, partition: int) -> None: ...
@@ -86,7 +86,7 @@ class Timers(Protocol):
     def after(self, delay_ms: int, call: Callable[[], object]) -> object: ...
 
 
-# Calls back when every marker is durable; it goes on trying until then.
+# Calls back when every marker is durable; it repeats failed markers until then.
 WriteMarkers = Callable[[MarkerOrder, Callable[[], object]], object]
 
 
@@ -110,7 +110,7 @@ class TransactionSettings(NamedTuple):
 
 
 class TransactionCoordinator:
-    """All transactional ids of one node."""
+    """All transactional ids that one node coordinates (Kafka: TransactionCoordinator)."""
 
     def __init__(
         self,
@@ -124,7 +124,8 @@ class TransactionCoordinator:
         settings: TransactionSettings,
         steps: TransactionSteps,
     ) -> None:
-        """`steps`: of the table of ids, which this coordinator shares with native handlers."""
+        """`steps`: the steps of the table of ids, which this coordinator shares with native
+        handlers. `version_level` returns the level of transaction.version."""
         self.journal = journal
         self.settings = settings
         self.wall_ms = wall_ms
@@ -139,8 +140,9 @@ class TransactionCoordinator:
     # -- finding an id --------------------------------------------------------------------------
 
     def check(self, name: str) -> int:
-        """The partition of an id whose requests are served here. Raises NotCoordinator,
-        CoordinatorLoadInProgress, InvalidRequest."""
+        """Returns the partition of an id whose requests are served here.
+
+        Raises NotCoordinator, CoordinatorLoadInProgress, InvalidRequest."""
         if not name:
             raise InvalidRequest("a transactional id must not be empty")
         partition = self.journal.partition_of(name)
@@ -150,7 +152,7 @@ class TransactionCoordinator:
         return partition
 
     def find(self, name: str) -> TransactionalId | None:
-        """An id as it is now."""
+        """Returns the present state of an id, or None when there is no such id."""
         row = self.ids.get(name)
         if row is None:
             return None
@@ -161,7 +163,7 @@ class TransactionCoordinator:
         )
 
     def find_all(self) -> list[TransactionalId]:
-        """Every id, each as it is when it is read."""
+        """Returns every id, each in the state in which it is read."""
         found = (self.find(name) for name in sorted(self.ids.names()))
         return [row for row in found if row is not None]
 
@@ -172,8 +174,8 @@ class TransactionCoordinator:
     # -- steps ----------------------------------------------------------------------------------
 
     def _step(self, found: TransactionalId, after: Transaction, done: Done) -> bool:
-        """Under the lock: journals a step. `done` is called without it. False: the id has changed
-        since it was found, and nothing was done."""
+        """Writes a step to the journal. The caller holds the lock; `done` is called without it.
+        Returns False when the id has changed since it was found: then nothing was done."""
         name = found.name
         token = self.ids.begin(name, found.step)
         if not token:
@@ -192,9 +194,9 @@ class TransactionCoordinator:
         return True
 
     def look_at(self, name: str) -> None:
-        """Does what native code has left to do for an id: the markers of a decided end, and a
-        producer id in reserve. If the flush of the id's step has not ended, as when the connection
-        was closed meanwhile, this method looks again later."""
+        """Completes what native code left for an id: sends the markers of a decided end, and
+        reserves a producer id. If the flush of the id's step has not ended, as when the connection
+        was closed before it, this method runs again later."""
         self._reserve_producer_id()
         with self.lock:
             found = self.find(name)
@@ -204,7 +206,7 @@ class TransactionCoordinator:
             self._carry_out(name)
 
     def _reserve_producer_id(self) -> None:
-        """For the next producer whose epochs an EndTxn exhausts."""
+        """Reserves a producer id for the next producer whose epochs an EndTxn exhausts."""
         if self.steps.reserved_producer_id != NO_PRODUCER_ID:
             return
         try:
@@ -221,7 +223,8 @@ class TransactionCoordinator:
         expected: tuple[int, int] | None,
         done: DoneProducer,
     ) -> None:
-        """InitProducerId with a transactional id; `expected`: producer id and epoch it had."""
+        """Handles InitProducerId with a transactional id. `expected`: the producer id and epoch
+        that the producer had, or None."""
         if not 0 < timeout_ms <= self.settings.timeout_max_ms:
             raise InvalidTransactionTimeout()
         with self.lock:
@@ -258,8 +261,8 @@ class TransactionCoordinator:
         return now.with_next_epoch(timeout_ms, None if expected is None else expected[1], now_ms)
 
     def _fence(self, found: TransactionalId, done: Done) -> bool:
-        """Under the lock: aborts an ongoing transaction with an epoch that no producer has. False:
-        see `_step`."""
+        """Aborts an ongoing transaction with an epoch that no producer has. The caller holds the
+        lock. Returns False as `_step` does."""
         after = found.now.fenced(self.version_level(), self.wall_ms())
         return self._step(found, after, lambda error: self._decided(found.name, error, done))
 
@@ -276,9 +279,9 @@ class TransactionCoordinator:
         *,
         connection_id: int = 0,
     ) -> None:
-        """AddPartitionsToTxn and AddOffsetsToTxn in a form that the native handlers leave to
-        Python. The rules are the table's; this method asks again while the id is busy. `version`:
-        of transaction.version. `done` is called when the partitions are durable."""
+        """Handles AddPartitionsToTxn and AddOffsetsToTxn in a form that the native handlers leave
+        to Python. The table has the rules; this method tries again while the id is busy. `version`:
+        of transaction.version. `done` is called when the partitions are durable or were refused."""
         rows = sorted(partitions)
         tries_left = max(1, self.settings.retry_max_ms // self.settings.retry_ms)
 
@@ -304,7 +307,7 @@ class TransactionCoordinator:
             self._carry_out(name)
 
     def _carry_out(self, name: str) -> None:
-        """Orders the markers of an end that was decided, once."""
+        """Requests the markers of an end that was decided, once."""
         found = self.find(name)
         if found is None or found.now.state not in PREPARED or found.is_pending:
             return
@@ -334,9 +337,9 @@ class TransactionCoordinator:
         with self.lock:
             found = self.find(name)
             if found is None or found.step != step:
-                return  # another node coordinates the id by now
+                return  # another node coordinates the id now
             try:
-                # Where this record is being written already, `_step` does nothing.
+                # If another call is already writing this record, `_step` does nothing.
                 self._step(found, found.now.completed(self.wall_ms()), done)
             except KafkaError as error:
                 log.info("cannot complete the transaction of %s yet: %s", name, error)
@@ -345,8 +348,8 @@ class TransactionCoordinator:
     # -- what comes again -----------------------------------------------------------------------
 
     def abort_timed_out(self) -> int:
-        """Aborts transactions that exceeded their timeout; returns their number. Carries out ends
-        that a native handler decided and could not carry out."""
+        """Aborts transactions that exceeded their timeout and returns their number. Also carries
+        out ends that a native handler decided and could not carry out."""
         aborted = 0
         with self.lock:
             now_ms = self.wall_ms()
@@ -362,7 +365,7 @@ class TransactionCoordinator:
         return aborted
 
     def expire_ids(self) -> int:
-        """Deletes ids that were not used for transactional.id.expiration.ms; returns their
+        """Deletes ids that were not used for transactional.id.expiration.ms and returns their
         number."""
         expired = 0
         with self.lock:
@@ -374,7 +377,8 @@ class TransactionCoordinator:
         return expired
 
     def _forget(self, found: TransactionalId) -> bool:
-        """Under the lock."""
+        """Deletes an expired id. The caller holds the lock. Returns False when the id has changed
+        or the journal has refused the deletion."""
         name = found.name
         token = self.ids.begin(name, found.step)
         if not token:
@@ -435,8 +439,8 @@ def _answer_producer(
 
 
 def _may_come_back(now: Transaction, producer_id: int, epoch: int) -> bool:
-    """Whether a producer with a former producer id and epoch may take over the id. A new id has no
-    epoch: a producer that recovers from UNKNOWN_PRODUCER_ID comes with it."""
+    """Returns whether a producer with a former producer id and epoch may take over the id. A new id
+    has no epoch, so a producer that recovers from UNKNOWN_PRODUCER_ID may take it over."""
     return (
         now.producer_epoch == NO_EPOCH
         or producer_id == now.producer_id

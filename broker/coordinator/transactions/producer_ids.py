@@ -1,6 +1,6 @@
 """Producer ids for this node: blocks of 1000 from the metadata tree, allocated one by one.
 
-The rest of a block is lost when the node stops; ids have 63 bits, so this does not matter.
+The unused ids of a block are lost when the node stops. Ids have 63 bits, so this does not matter.
 """
 
 import threading
@@ -10,14 +10,14 @@ from barnabas.metadata.tree import MetadataTree
 
 
 class ProducerIds:
-    """One per node."""
+    """The producer ids of one node (Kafka: ProducerIdManager)."""
 
     def __init__(self, tree: MetadataTree, node_id: int) -> None:
         self._tree = tree
         self._node_id = node_id
         self._lock = threading.Lock()
         self._next = 0
-        self._end = 0  # the first id that is not in the block any more
+        self._end = 0  # the first id after the block
 
     def next(self) -> int:
         """Returns an unused producer id. Raises MetadataError when the tree gives no block."""

@@ -1,11 +1,11 @@
 """One transactional id: its state as in the journal, and the steps it may take. Plain values.
 
-    Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
-                     -> PrepareAbort  -> CompleteAbort
+Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
+                  -> PrepareAbort  -> CompleteAbort
 
-A step returns the transaction as it will be once the journal has it. Each step has the producer's
+A step returns the transaction as it will be when the journal has it. Each step takes the producer's
 version of the protocol (KIP-890): from BUMPS_EPOCH on every end bumps the epoch, so that no late
-request can touch the next transaction. An epoch is exhausted below the largest int16: the last one
+request can change the next transaction. An epoch is exhausted below the largest int16: the last one
 is reserved for fencing. Then a new producer id follows, with epoch 0.
 
 Next: transaction_records.py.
@@ -22,13 +22,13 @@ NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 EPOCH_MAX = 2**15 - 1
 NO_TIME = -1
-BUMPS_EPOCH = 2  # of transaction.version
+BUMPS_EPOCH = 2  # the level of transaction.version
 
 TopicPartition = tuple[str, int]
 
 
 class State(IntEnum):
-    """By Kafka's numbers, which stand in the journal."""
+    """The state of a transaction. The numbers are Kafka's, as stored in the journal."""
 
     EMPTY = 0
     ONGOING = 1
@@ -41,7 +41,7 @@ class State(IntEnum):
 
     @property
     def title(self) -> str:
-        """As Kafka's tools write it: PrepareCommit."""
+        """Returns the name that Kafka's tools print: PrepareCommit."""
         return self.name.title().replace("_", "")
 
 
@@ -50,7 +50,8 @@ PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 
 class Transaction(NamedTuple):
-    """The newest transaction of an id, and the producer that has the id. Times are wall clock."""
+    """The newest transaction of an id, and the producer that has the id. Times are wall-clock
+    ms."""
 
     producer_id: int
     producer_epoch: int
@@ -59,10 +60,10 @@ class Transaction(NamedTuple):
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = NO_TIME
     update_ms: int = NO_TIME
-    previous_producer_id: int = NO_PRODUCER_ID  # before the id was changed for exhaustion
-    next_producer_id: int = NO_PRODUCER_ID  # which the producer has when this one is complete
-    last_epoch: int = NO_EPOCH  # the epoch before; known as long as the broker lives
-    client_version: int = 0  # of transaction.version, as the producer spoke it last
+    previous_producer_id: int = NO_PRODUCER_ID  # before its epochs were exhausted
+    next_producer_id: int = NO_PRODUCER_ID  # the producer's id after this end
+    last_epoch: int = NO_EPOCH  # the former epoch; it is not in the journal
+    client_version: int = 0  # the last transaction.version of the producer
 
     @property
     def is_exhausted(self) -> bool:
@@ -73,7 +74,7 @@ class Transaction(NamedTuple):
         return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
     def is_late(self, now_ms: int) -> bool:
-        """Whether it is open for longer than its timeout."""
+        """Returns whether the transaction has been open for longer than its timeout."""
         return self.state == State.ONGOING and self.start_ms + self.timeout_ms < now_ms
 
     def is_unused(self, oldest_ms: int) -> bool:
@@ -82,13 +83,14 @@ class Transaction(NamedTuple):
     # -- a producer comes -----------------------------------------------------------------------
 
     def with_next_epoch(self, timeout_ms: int, expected: int | None, now_ms: int) -> Transaction:
-        """The state for a new producer, or for one that comes back with its epoch. Raises
-        ProducerFenced."""
+        """Returns the state for a new producer, or for one that comes back with its epoch.
+
+        `expected`: the epoch that the producer had, None for a new one. Raises ProducerFenced."""
         epoch, last = self.producer_epoch + 1, NO_EPOCH
         if expected is not None and self.producer_epoch != NO_EPOCH:
             if expected == self.producer_epoch:
                 last = expected
-            elif expected == self.last_epoch:  # its answer was lost
+            elif expected == self.last_epoch:  # its response was lost
                 epoch, last = self.producer_epoch, self.last_epoch
             else:
                 raise ProducerFenced()
@@ -99,7 +101,7 @@ class Transaction(NamedTuple):
     def with_producer_id(
         self, producer_id: int, timeout_ms: int, recovers: bool, now_ms: int
     ) -> Transaction:
-        """The same when the epochs are exhausted: a new producer id, which begins at epoch 0."""
+        """Returns the state after the epochs are exhausted: a new producer id with epoch 0."""
         last = self.producer_epoch if recovers else NO_EPOCH
         after = self._emptied(producer_id, 0, last, timeout_ms, now_ms)
         return after._replace(previous_producer_id=self.producer_id)
@@ -123,8 +125,8 @@ class Transaction(NamedTuple):
     def prepared(
         self, commit: bool, version: int, next_producer_id: int, now_ms: int
     ) -> Transaction:
-        """The decided state; markers follow. A transaction without partitions begins and ends
-        here."""
+        """Returns the decided state; markers follow. A transaction without partitions begins and
+        ends with this step."""
         epoch, last = self.producer_epoch, self.last_epoch
         if version >= BUMPS_EPOCH:
             epoch, last = epoch + 1, epoch
@@ -140,15 +142,15 @@ class Transaction(NamedTuple):
         )
 
     def fenced(self, version: int, now_ms: int) -> Transaction:
-        """Returns the state after the coordinator aborts; no producer has the markers' epoch."""
+        """Returns the state after the coordinator aborts. No producer has the markers' epoch."""
         if version >= BUMPS_EPOCH:
             return self.prepared(False, version, NO_PRODUCER_ID, now_ms)
         bumped = self._replace(producer_epoch=self.producer_epoch + 1, last_epoch=NO_EPOCH)
         return bumped.prepared(False, version, NO_PRODUCER_ID, now_ms)
 
     def completed(self, now_ms: int) -> Transaction:
-        """The state when every marker is durable. If the producer's epochs are exhausted its next
-        id takes over."""
+        """Returns the state when every marker is durable. If the producer's epochs are exhausted,
+        its next id replaces the present one."""
         after = self._replace(
             state=State.COMPLETE_COMMIT if self.commits else State.COMPLETE_ABORT,
             partitions=frozenset(),

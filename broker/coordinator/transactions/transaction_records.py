@@ -1,7 +1,7 @@
 """Records of __transaction_state: the key is the transactional id, the value its transaction.
 
-Value version 0 is written while transaction.version is 0, else version 1; both are read. An id
-that was forgotten has no value. TransactionalIds.record writes them
+Value version 0 is written while transaction.version is 0, else version 1; both are read. A deleted
+id has a null value. TransactionalIds.record writes the records
 (cext/coordinator/transactional_ids.pyx). Next: coordinator.py, which replays them.
 """
 
@@ -13,14 +13,16 @@ from barnabas.wire.internal import TRANSACTION_STATE, read_key
 
 
 def value_version(version_level: int) -> int:
-    """`version_level`: of transaction.version. Version 0 has no fields for the ids before and
-    after."""
+    """Returns the version of the value for a level of transaction.version. Version 0 has no fields
+    for the former and the next producer id."""
     return 0 if version_level == 0 else 1
 
 
 def read_transaction(record: Record) -> tuple[str, Transaction | None]:
-    """A transactional id and its transaction; None: forgotten. Raises UnknownRecord,
-    MalformedMessage, ValueError."""
+    """Decodes a record. Returns a transactional id and its transaction, or None when it was
+    deleted.
+
+    Raises UnknownRecord, MalformedMessage, ValueError."""
     kind, key = read_key(TRANSACTION_STATE, record.key or b"")
     if record.value is None:
         return key.transactionalId, None

@@ -1,8 +1,8 @@
-"""One transactional id as it was when the coordinator looked at it. A plain value.
+"""One transactional id in the state in which the coordinator read it. A plain value.
 
 The id itself is in the native table (cext/coordinator/transactional_ids.pyx), where native handlers
-may take its next step at any time: `step` says which state this is, and the table refuses a step
-that follows another one.
+may take its next step at any time. `step` identifies this state, and the table refuses a step that
+follows another one.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from barnabas.errors import ConcurrentTransactions
 
 
 class TransactionalId(NamedTuple):
-    """`now` is durable; `is_pending`: the coordinator writes the step that follows."""
+    """The state of one id. `now` is durable; `is_pending`: the coordinator is writing the next
+    step."""
 
     name: str
-    partition: int  # of __transaction_state
+    partition: int  # the partition of __transaction_state
     step: int
     is_pending: bool
     now: Transaction
 
     def check_settled(self) -> None:
-        """Raises ConcurrentTransactions while a step, or the markers, are under way. They may be
-        changing epoch and producer id: callers that compare these call this method first."""
+        """Raises ConcurrentTransactions while a step is being written or markers are not durable.
+        Both may change epoch and producer id, so callers that compare these call this method
+        first."""
         if self.is_pending or self.now.state in PREPARED:
             raise ConcurrentTransactions()
