@@ -1,14 +1,15 @@
-"""The settings of access rules, and what is wrong with them.
+"""The settings of authorization, and checks that refuse a start.
 
     authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
     super.users=User:admin;User:CN=ops,O=Example
     allow.everyone.if.no.acl.found=false
     principal.builder.class=spiffe
 
-Both of Kafka's authorizers are taken and mean the same here: their rules are alike. Both settings
-of a class may name a plugin instead, whose name has no dot: one with the hook authorize, which
-decides before the rules, or one with the hook build_principal; so may client.quota.callback.class,
-one with the hook client_quota. A setting that would protect nothing stops the start.
+The broker accepts both authorizers of Kafka, and they mean the same here: their ACLs are alike. A
+plugin may take the place of a class; its name has no dot. authorizer.class.name can name a plugin
+with the hook authorize, which decides before the ACLs; principal.builder.class one with the hook
+build_principal; client.quota.callback.class one with the hook client_quota. A setting that would
+protect nothing stops the start.
 """
 
 from __future__ import annotations
@@ -26,19 +27,20 @@ AUTHORIZERS = (
 
 
 def is_fulfilled(name: str, value: str | None) -> bool:
-    """Whether this build does what the setting asks for."""
+    """Returns whether this build does what the setting requests."""
     if name == AUTHORIZER:
         return value in AUTHORIZERS or plugin_of(value) is not None
     return name == SUPER_USERS or (name in (BUILDER, QUOTAS) and plugin_of(value) is not None)
 
 
 def plugin_of(value: object) -> str | None:
-    """The plugin that a setting names in place of a class; None if it names a class or nothing."""
+    """Returns the plugin that a setting names in place of a class; None if it names a class or
+    nothing."""
     return value if isinstance(value, str) and value and "." not in value else None
 
 
 def super_users(values: Mapping[str, str]) -> frozenset[str]:
-    """The principals of super.users, which semicolons separate. Raises ConfigError."""
+    """Returns the principals of super.users, which semicolons separate. Raises ConfigError."""
     found = {part.strip() for part in values.get(SUPER_USERS, "").split(";")} - {""}
     for principal in found:
         kind, colon, _name = principal.partition(":")

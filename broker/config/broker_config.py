@@ -27,12 +27,12 @@ from barnabas.config.spelling import nearest
 from barnabas.config.tls import MISSING, TlsSettings, is_built_in, tls_problems, tls_setting
 from barnabas.config.values import Value, parse_value
 
-# Keys of stock files that configure something else than the broker.
+# Keys of stock files that configure other programs than the broker.
 SILENT_PREFIXES = ("config.providers.", "plugin.")
 SUGGESTIONS_MAX = 20  # each one compares a name with all settings
 QUORUM = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
 # Settings without effect that other lines of the start explain.
-ALONE = "on a single node"  # how reasons begin that do not hold in a cluster
+ALONE = "on a single node"  # reasons that begin with this do not apply in a cluster
 EXPLAINED_APART = frozenset(("process.roles", "controller.listener.names", *QUORUM))
 
 # One change may at most halve or double a thread count, as in Kafka: a typing error costs little.
@@ -225,7 +225,7 @@ class BrokerConfig(TypedAccess):
 
     @property
     def node_id(self) -> int:
-        """node.id, which equals broker.id; -1: the broker generates an id."""
+        """Returns node.id, which equals broker.id; -1: the broker generates an id."""
         return self.integer("node.id")
 
     @property
@@ -246,7 +246,7 @@ class BrokerConfig(TypedAccess):
 
     @property
     def listeners(self) -> list[Listener]:
-        """The listeners to bind."""
+        """Returns the listeners to bind."""
         return self._listeners.bound
 
     @property
@@ -361,7 +361,7 @@ class BrokerConfig(TypedAccess):
                 )
 
     def is_open(self, listener: Listener) -> bool:
-        """Whether the listener serves clients that do not say who they are."""
+        """Returns whether the listener serves clients without authentication."""
         return listener.protocol == "PLAINTEXT" or (TlsSettings(self.values, listener).is_anonymous)
 
     def _notice_without_effect(self) -> None:

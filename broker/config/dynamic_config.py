@@ -64,7 +64,7 @@ class DynamicConfig(TypedAccess):
         self.node_id = static.node_id if node_id is None else node_id
         self.on_change: list[Changed] = []
         self.checks: list[Check] = []
-        self.topic_checks: list[TopicCheck] = []  # more checks of topics' settings
+        self.topic_checks: list[TopicCheck] = []  # more checks of the settings of topics
         self.on_error = on_error
         self._cluster: dict[str, str] = {}
         self._brokers: dict[int, dict[str, str]] = {}
@@ -89,7 +89,7 @@ class DynamicConfig(TypedAccess):
         return listeners_of(self.layers)
 
     def texts_in_force(self) -> dict[str, str]:
-        """The text in force of each name that was set, on this node."""
+        """Returns the text in force of each name that was set, on this node."""
         return self.layers.texts()
 
     def texts(self, broker_id: int | None) -> dict[str, str]:
@@ -146,7 +146,7 @@ class DynamicConfig(TypedAccess):
         return texts
 
     def _secret_problems(self, broker_id: int | None, name: str, text: str | None) -> list[str]:
-        """Why a secret cannot be stored; nothing for other settings."""
+        """Returns why a secret cannot be stored; nothing for other settings."""
         base = BROKER_SETTINGS.get(base_name(name))
         if text is None or broker_id is None or base is None or not base.is_sensitive:
             return []
@@ -193,7 +193,7 @@ class DynamicConfig(TypedAccess):
         for listener in list(self.on_change):
             try:
                 listener(changed)
-            except Exception as error:  # the failure of one package must not stop the others
+            except Exception as error:  # an error in one package must not stop the others
                 errors.append(error)
         for failed in errors:
             if self.on_error is None:

@@ -1,7 +1,7 @@
 """The settings of one group: its overrides, otherwise the broker's values.
 
-Settings of the broker such as `group.consumer.min.session.timeout.ms` bound the values of a group.
-The bound applies when a client sets a value; a stored value stays when the broker's bounds change.
+Settings of the broker such as `group.consumer.min.session.timeout.ms` are bounds for the values of
+a group. They apply when a client sets a value; a stored value stays when the bounds change.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@
         org.apache.kafka.common.security.scram.ScramLoginModule required;
     };
 
-A line of a setting has modules only; a file has named sections of them. Tokens are those of Java's
-StreamTokenizer as Kafka sets it up: words of letters, digits, `-_$.`, quoted texts with Java's
-escapes, numbers (which are no values), and comments from `/`, `//` or within `/* */`. A `#` begins
-no comment. No error message holds a value: values are passwords.
+The value of a setting has modules only; a file has named sections of modules. Tokens are those of
+Java's StreamTokenizer as Kafka configures it: words of letters, digits and `-_$.`, quoted texts
+with Java's escapes, numbers (which are not values), and comments: after `/` or `//`, or within
+`/* */`. A `#` does not start a comment. No error message contains a value: values are passwords.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ WORD, NUMBER, QUOTED = "word", "number", "quoted"
 
 
 class LoginModule(NamedTuple):
-    """One entry. `options` hold passwords."""
+    """One login module and its options. `options` contain passwords."""
 
-    name: str  # of a Java class
+    name: str  # a Java class
     options: Mapping[str, str]
 
     def __repr__(self) -> str:
@@ -41,19 +41,20 @@ class LoginModule(NamedTuple):
 
 
 class Token(NamedTuple):
-    """`kind` is WORD, NUMBER, QUOTED or the character itself."""
+    """One token. `kind` is WORD, NUMBER, QUOTED or the character itself."""
 
     kind: str
     text: str
 
     @property
     def value(self) -> str | None:
-        """What StreamTokenizer calls sval: None for numbers and single characters."""
+        """Returns the text, which StreamTokenizer calls sval; None for numbers and single
+        characters."""
         return self.text if self.kind in (WORD, QUOTED) else None
 
 
 def parse_line(text: str) -> list[LoginModule]:
-    """Reads the value of sasl.jaas.config. Raises ConfigError."""
+    """Returns the modules in a value of sasl.jaas.config. Raises ConfigError."""
     tokens = _Tokens(text)
     found = []
     while (first := tokens.next()) is not None:
@@ -64,7 +65,7 @@ def parse_line(text: str) -> list[LoginModule]:
 
 
 def parse_file(text: str) -> dict[str, list[LoginModule]]:
-    """Reads a JAAS file: its sections by name. Raises ConfigError."""
+    """Returns the sections of a JAAS file, by name. Raises ConfigError."""
     tokens = _Tokens(text)
     sections: dict[str, list[LoginModule]] = {}
     while (name := tokens.next()) is not None:
@@ -84,7 +85,8 @@ def parse_file(text: str) -> dict[str, list[LoginModule]]:
 def sections_of_process(
     environ: Mapping[str, str],
 ) -> tuple[str | None, Mapping[str, list[LoginModule]]]:
-    """The JAAS file that KAFKA_OPTS names, as for Kafka, and its sections. Raises ConfigError."""
+    """Returns the path of the JAAS file that KAFKA_OPTS names, as Kafka does, and its sections;
+    (None, {}) when KAFKA_OPTS names no file. Raises ConfigError."""
     option = JAVA_OPTION.search(environ.get("KAFKA_OPTS", ""))
     if option is None:
         return None, {}
@@ -167,7 +169,8 @@ def _tokens(text: str) -> Iterator[Token]:
 
 
 def _kind(text: str, at: int) -> str:
-    """A `-` that no digit or point follows is a character of its own."""
+    """Returns the kind of the token at a position. A `-` is a token of its own unless a digit or a
+    point follows."""
     if text[at] == "-" and not text[at + 1 : at + 2].isdigit() and text[at + 1 : at + 2] != ".":
         return "-"
     return NUMBER if _is_digit(text[at]) else WORD
@@ -186,7 +189,8 @@ def _after_comment(text: str, at: int) -> int:
 
 
 def _quoted(text: str, at: int) -> tuple[int, str]:
-    """Returns the position after the quote, and its text; a line's end ends the quote too."""
+    """Returns the position after the quote, and its text; the end of the line ends the quote
+    too."""
     quote, at, found = text[at], at + 1, []
     while at < len(text) and text[at] not in (quote, "\n", "\r"):
         char = text[at]

@@ -140,7 +140,7 @@ class Layers:
         self.typed: dict[str, Value] = {}
 
     def texts(self) -> dict[str, str]:
-        """The text in force of each name that was set."""
+        """Returns the text in force of each name that was set."""
         return {**self.static, **self.cluster, **self.broker}
 
     def given(self, setting: Setting, multiplier: int = 1) -> list[Candidate]:

@@ -1,9 +1,9 @@
 """The listeners of a broker: `listeners`, `advertised.listeners` and their protocol map.
 
-Differences from Kafka: an empty host is 127.0.0.1; an address that other hosts can reach needs
-`allow.unauthenticated.remote=true`, because clients do not authenticate; the broker does not bind
-the controller listeners of a KRaft file, because the node keeps its metadata itself. With port 0
-the operating system selects a free port; an advertised port 0 means the bound port."""
+Differences from Kafka: an empty host is 127.0.0.1; a listener without authentication that other
+hosts can reach needs `allow.unauthenticated.remote=true`; the broker does not bind the controller
+listeners of a KRaft file, because the node keeps its metadata itself. With port 0 the operating
+system selects a free port; an advertised port 0 means the bound port."""
 
 from __future__ import annotations
 
@@ -44,19 +44,20 @@ class Listener:
 
 
 class PrefixedSettings:
-    """Settings of a listener: a name with a prefix overrides the one without.
+    """Settings of a listener: a name with a prefix overrides the name without it.
 
-    `values`: the texts of all settings in force; `prefixes`: the strongest first."""
+    `values`: the texts of all settings in force; `prefixes`: the one with the highest priority
+    first."""
 
     def __init__(self, values: Mapping[str, str], *prefixes: str) -> None:
         self._values, self._prefixes = values, prefixes
 
     def name_of(self, base: str) -> str:
-        """The name under which the value in force is set."""
+        """Returns the name under which the value in force is set."""
         return next((p + base for p in self._prefixes if p + base in self._values), base)
 
     def value(self, base: str) -> Value:
-        """Raises ConfigError."""
+        """Returns the typed value in force. Raises ConfigError."""
         setting = BROKER_SETTINGS[base]
         return parse_value(setting, self._values.get(self.name_of(base), setting.default))
 
@@ -66,7 +67,7 @@ class PrefixedSettings:
         return value
 
     def text(self, base: str) -> str | None:
-        """None when it is not set, or empty."""
+        """Returns the value as text; None when it is not set or empty. Raises ConfigError."""
         value = self.value(base)
         return str(value) if value not in (None, "") else None
 
@@ -250,8 +251,8 @@ class Listeners:
         return found
 
     def _inter_broker_name(self) -> str:
-        """The listener that other brokers connect to. As in Kafka it is chosen by its name, and a
-        protocol stands for the listener of that name."""
+        """Returns the listener for connections of other brokers. As in Kafka, a setting selects it
+        by its name, or by the protocol with the same name. Raises ConfigError."""
         by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
         if self._is_set(by_name) and self._is_set(by_protocol):
             raise ConfigError(f"{by_name} and {by_protocol} exclude each other. Remove one.")

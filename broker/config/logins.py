@@ -1,4 +1,4 @@
-"""The settings of logins that this build fulfils, and what is wrong with them.
+"""The settings of SASL that this build supports, and checks that refuse a start.
 
     sasl.enabled.mechanisms=SCRAM-SHA-512
     listener.name.internal.sasl.enabled.mechanisms=PLAIN
@@ -6,13 +6,13 @@
     listener.name.internal.plain.connections.max.reauth.ms=3600000
     listener.name.internal.sasl.server.max.receive.size=10000
     connection.failed.authentication.delay.ms
-    sasl.mechanism.inter.broker.protocol, and where this node gets its own token of OAUTHBEARER:
+    sasl.mechanism.inter.broker.protocol, and the source of this node's own OAUTHBEARER token:
     listener.name.internal.oauthbearer.sasl.login.callback.handler.class=...LoginCallbackHandler
     sasl.oauthbearer.token.endpoint.url=file:/run/secrets/token
 
-Names of listeners and mechanisms are in small letters, as Kafka writes them. A name with a listener
-and a mechanism overrides one with a listener, and that one the plain name. As in Kafka,
-sasl.jaas.config without a listener and a mechanism in front is not read. Every other setting of
+Names of listeners and mechanisms are in lower case, as in Kafka. A name with a listener and a
+mechanism overrides a name with a listener, which overrides the plain name. As in Kafka,
+sasl.jaas.config is read only with the prefix of a listener and a mechanism. Every other setting of
 SASL is refused (protection.py), and so is one of these that would protect nothing.
 """
 
@@ -30,7 +30,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"
 ENABLED, JAAS = "sasl.enabled.mechanisms", "sasl.jaas.config"
 REAUTHENTICATION = "connections.max.reauth.ms"
 HANDLER = "sasl.server.callback.handler.class"
-# Kafka's classes that validate signed tokens, the second under its former name.
+# Kafka's classes that validate signed tokens; the second is the former name.
 SIGNED_HANDLERS = tuple(
     f"org.apache.kafka.common.security.oauthbearer.{name}OAuthBearerValidatorCallbackHandler"
     for name in ("", "secured.")
@@ -40,17 +40,17 @@ UNSIGNED_HANDLER = (
     "OAuthBearerUnsecuredValidatorCallbackHandler"
 )
 LOGIN_HANDLER = "sasl.login.callback.handler.class"
-# Kafka's class that gets tokens for a login to another broker, the second under its former name.
+# Kafka's class that gets tokens for logins to other brokers; the second is the former name.
 LOGIN_HANDLERS = tuple(
     f"org.apache.kafka.common.security.oauthbearer.{name}OAuthBearerLoginCallbackHandler"
     for name in ("", "secured.")
 )
 BETWEEN_BROKERS = "sasl.mechanism.inter.broker.protocol"
 RECEIVE_BYTES = "sasl.server.max.receive.size"
-# What may stand in front of a setting: nothing, a listener, a listener and a mechanism.
+# The prefixes that a setting may have: none, a listener, a listener and a mechanism.
 NOTHING, LISTENER, MECHANISM = "nothing", "listener", "mechanism"
 ANYTHING = frozenset({NOTHING, LISTENER, MECHANISM})
-# Settings of one mechanism, by what their names begin with.
+# Settings of one mechanism, by the start of their names.
 OWNERS = {
     "sasl.oauthbearer.": "OAUTHBEARER",
     HANDLER: "OAUTHBEARER",
@@ -88,13 +88,13 @@ IN_FRONT: Mapping[str, frozenset[str]] = {
     BETWEEN_BROKERS: frozenset({NOTHING}),
     RECEIVE_BYTES: frozenset({NOTHING, LISTENER}),
 }
-# Without a listener in front they do no harm where none asks for a login; the others, which say how
-# clients log in, would do nothing there.
+# The broker accepts these without the prefix of a listener also when no listener uses SASL. The
+# others configure how clients log in, and would have no effect then.
 HARMLESS = frozenset({BETWEEN_BROKERS, RECEIVE_BYTES})
 
 
 class LoginSetting(NamedTuple):
-    """What a name means: a setting, of a listener ("" for all) and a mechanism ("" for all)."""
+    """The meaning of a name: a setting, of a listener ("" for all) and a mechanism ("" for all)."""
 
     listener: str
     mechanism: str
@@ -102,7 +102,7 @@ class LoginSetting(NamedTuple):
 
 
 def login_setting(name: str) -> LoginSetting | None:
-    """None for a name that is not a login setting of this build."""
+    """Returns the meaning of a name; None if it is not a SASL setting of this build."""
     if not name.startswith(PREFIX):
         return LoginSetting("", "", name) if NOTHING in IN_FRONT.get(name, ()) else None
     listener, _, rest = name.removeprefix(PREFIX).partition(".")
@@ -120,8 +120,8 @@ def _is_of(base: str, mechanism: str) -> bool:
 
 
 def are_of(names: Iterable[str], listener: str, mechanism: str = "") -> bool:
-    """Whether one of the names is a setting by which a mechanism of a listener logs clients in;
-    without a mechanism: by which the listener does."""
+    """Returns whether one of the names is a setting of the logins by a mechanism on a listener;
+    without a mechanism, of the logins on a listener."""
     found = [setting for name in names if (setting := login_setting(name)) is not None]
     of_listener = [row for row in found if row.listener in ("", listener.lower())]
     if not mechanism:
@@ -133,7 +133,7 @@ def are_of(names: Iterable[str], listener: str, mechanism: str = "") -> bool:
 
 
 def is_fulfilled(name: str, value: str | None) -> bool:
-    """Whether this build does what the setting asks for."""
+    """Returns whether this build does what the setting requests."""
     setting = login_setting(name)
     if setting is None:
         return False
@@ -148,7 +148,8 @@ def is_fulfilled(name: str, value: str | None) -> bool:
 
 
 def login_dynamic_problem(name: str) -> str | None:
-    """Why a login setting cannot be altered, in Kafka's modes; None if it can, or is none."""
+    """Returns why a SASL setting cannot be altered, by Kafka's modes; None if it can, and for other
+    settings."""
     setting = login_setting(name)
     if setting is None or not BROKER_SETTINGS[setting.base].is_read_only:
         return None
@@ -164,7 +165,7 @@ class LoginSettings(PrefixedSettings):
         super().__init__(values, self._of_mechanism, of_listener)
 
     def name_of_mechanism(self, base: str) -> str:
-        """The name with the listener and the mechanism in front."""
+        """Returns the name with the prefix of the listener and the mechanism."""
         return self._of_mechanism + base
 
 
@@ -173,13 +174,13 @@ def jaas_name(listener: str, mechanism: str) -> str:
 
 
 def mechanisms_of(values: Mapping[str, str], listener: str) -> tuple[str, ...]:
-    """The mechanisms of a listener; GSSAPI, Kafka's default, where none are given."""
+    """Returns the mechanisms of a listener. The default is Kafka's, GSSAPI."""
     own = values.get(f"{PREFIX}{listener.lower()}.{ENABLED}")
     return list_of(values.get(ENABLED, "GSSAPI") if own is None else own)
 
 
 def receive_bytes_max(values: Mapping[str, str], listener: str) -> int:
-    """The largest frame of a client that has not logged in. Raises ConfigError."""
+    """Returns the largest frame in bytes of a client that has not logged in. Raises ConfigError."""
     return PrefixedSettings(values, f"{PREFIX}{listener.lower()}.").integer(RECEIVE_BYTES)
 
 
@@ -189,8 +190,8 @@ def login_problems(
     elsewhere: Sequence[Listener],
     altered: Collection[str] | None = None,
 ) -> list[str]:
-    """`elsewhere`: listeners that are named and not bound. `altered`: the settings of `values` to
-    look at; None: all."""
+    """Returns the errors of the SASL settings. `elsewhere`: listeners that are named and not bound.
+    `altered`: the settings of `values` to check; None: all."""
     asking = {row.name.lower() for row in bound if row.protocol.startswith("SASL_")}
     known = asking | {row.name.lower() for row in elsewhere}
     wrong = []
@@ -226,7 +227,8 @@ def login_problems(
 
 
 def inter_broker_problems(values: Mapping[str, str], listener: Listener) -> list[str]:
-    """Why brokers of a cluster could not log in to each other on the listener between them."""
+    """Returns why brokers of a cluster could not log in to each other on the inter-broker
+    listener."""
     mechanism = values.get(BETWEEN_BROKERS) or str(BROKER_SETTINGS[BETWEEN_BROKERS].default)
     known = mechanisms_of(values, listener.name)
     if not listener.protocol.startswith("SASL_") or mechanism in known:
@@ -240,7 +242,7 @@ def inter_broker_problems(values: Mapping[str, str], listener: Listener) -> list
 def _is_offered(
     values: Mapping[str, str], setting: LoginSetting, listeners: Collection[str]
 ) -> bool:
-    """Whether a listener has the mechanism that the setting belongs to."""
+    """Returns whether a listener has the mechanism that the setting belongs to."""
     owners = [owner for start, owner in OWNERS.items() if setting.base.startswith(start)]
     names = [setting.listener] if setting.listener else listeners
     return not owners or any(owners[0] in mechanisms_of(values, name) for name in names)

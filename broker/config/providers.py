@@ -27,8 +27,9 @@ def check_private(path: str, why: str) -> None:
     """Raises ConfigError when other users may read the file `path`, which contains a secret. `why`:
     the name of the secret setting.
 
-    The rule is PostgreSQL's for keys: 0600; of a file of root, which only root can have given to a
-    group, that group may read it (0640, as Kubernetes mounts a secret with fsGroup)."""
+    The rule is PostgreSQL's for keys: mode 0600. If root owns the file, its group may read it
+    (0640, as Kubernetes mounts a secret with fsGroup), because only root can have given it to the
+    group."""
     status = os.stat(path)
     mode = stat.S_IMODE(status.st_mode)
     of_others = 0o037 if status.st_uid == 0 and os.geteuid() != 0 else 0o077

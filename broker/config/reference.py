@@ -28,7 +28,7 @@ the meaning says otherwise.
 
 def page() -> str:
     parts = [INTRODUCTION]
-    table = read_table()  # the file again: in the loaded table a default depends on the user
+    table = read_table()  # read again: a default of the loaded table depends on the user
     for scope, title in TITLES.items():
         parts.append(f"\n## {title}\n\n{_head(scope)}\n")
         parts += [_row(setting) for setting in table[scope].values() if setting.is_effective]

@@ -1,6 +1,6 @@
 """replica.selector.class: from which replica a consumer reads (KIP-392).
 
-Kafka's two classes are known by their names; a Java class cannot be loaded here.
+The broker recognizes the names of Kafka's two classes; it cannot load a Java class.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ BY_RACK = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 def selects_by_rack(value: object) -> bool:
-    """Whether a consumer that names its rack reads from a replica in that rack."""
+    """Returns whether a consumer that names its rack reads from a replica in that rack."""
     return value == BY_RACK
 
 

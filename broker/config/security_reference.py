@@ -1,14 +1,14 @@
 """Generates docs/security/settings.md: `python -m barnabas.config.security_reference > FILE`.
 
-Every setting of the broker that protects something, with its default and its effect, by what it
-protects. The same table as docs/settings.md, without types and tiers.
+The page lists every setting of the broker that protects something, with its default and its effect,
+by what it protects: the table of docs/settings.md without types and tiers.
 """
 
 from __future__ import annotations
 
 from barnabas.config.settings import Setting, read_table
 
-# A name, or the beginning of names where it ends with a dot.
+# A name, or a prefix of names if it ends with a dot.
 TOPICS = {
     "Listeners": (
         "listeners",
@@ -58,7 +58,7 @@ page of [all settings](../settings.md) has types, allowed values and how they ch
 
 
 def topic_of(name: str) -> str | None:
-    """What a setting protects; None if it protects nothing."""
+    """Returns what a setting protects; None if it protects nothing."""
     for topic, names in TOPICS.items():
         if any(name.startswith(n) if n.endswith(".") else name == n for n in names):
             return topic

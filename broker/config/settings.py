@@ -98,19 +98,19 @@ class Setting:
 
     @property
     def is_effective(self) -> bool:
-        """Whether the setting has its effect in this build: effective.txt names it."""
+        """Returns whether the setting has its effect in this build: effective.txt names it."""
         return (self.scope, self.name) in EFFECTIVE
 
     @property
     def is_unlisted(self) -> bool:
-        """Whether DescribeConfigs shows the setting only when it has a value or the request names
-        it."""
+        """Returns whether DescribeConfigs shows the setting only when it has a value or the request
+        names it."""
         return (self.scope, self.name) in UNLISTED
 
     @property
     def why_without_effect(self) -> str:
-        """The reason why it has no effect in this build, without a full stop; "" when it has
-        one."""
+        """Returns the reason why it has no effect in this build, without a full stop; "" when it
+        has an effect."""
         if self.is_effective:
             return ""
         fitting = [row for row in read_reasons() if fits(self.name, row[0])]

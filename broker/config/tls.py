@@ -1,12 +1,13 @@
-"""The settings of TLS that this build fulfils, and what is wrong with them.
+"""The settings of TLS that this build supports, and checks that refuse a start.
 
     ssl.keystore.type=PEM
     ssl.keystore.location=/etc/barnabas/broker.pem
     listener.name.outside.ssl.client.auth=required
 
-A setting with `listener.name.NAME.` in front is that of one listener and overrides the one without,
-as in Kafka. The rules that need no file are here; broker/tls reads the files. Every other setting
-of TLS is refused (protection.py), and so is one of these that would protect nothing.
+A setting with the prefix `listener.name.NAME.` belongs to one listener and overrides the setting
+without the prefix, as in Kafka. This file has the rules that need no file; broker/tls reads the
+files. Every other setting of TLS is refused (protection.py), and so is one of these that would
+protect nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ RULES = (
     "ssl.principal.mapping.rules",
 )
 FULFILLED = frozenset(KEYSTORE + TRUSTSTORE + RULES)
-# These change while the broker runs; passwords and inline PEM only where they are stored encrypted.
+# These settings can change while the broker runs; passwords and inline PEM only if the broker
+# stores them encrypted.
 DYNAMIC = frozenset(KEYSTORE + TRUSTSTORE)
 MISSING = (
     "TLS is not in this build: OpenSSL's headers were missing when it was compiled. Install"
@@ -57,19 +59,19 @@ MISSING = (
 
 
 class TlsSetting(NamedTuple):
-    """What a name means: a setting of a listener (in small letters; "" for all)."""
+    """The meaning of a name: a setting of a listener (in lower case; "" for all)."""
 
     listener: str
     base: str
 
 
 def is_built_in() -> bool:
-    """Whether this build can serve TLS."""
+    """Returns whether this build can serve TLS."""
     return importlib.util.find_spec("barnabas.cext.network.tls") is not None
 
 
 def tls_setting(name: str) -> TlsSetting | None:
-    """None for a name that is not a TLS setting of this build."""
+    """Returns the meaning of a name; None if it is not a TLS setting of this build."""
     if name in FULFILLED:
         return TlsSetting("", name)
     if name.startswith(PREFIX):
@@ -80,7 +82,7 @@ def tls_setting(name: str) -> TlsSetting | None:
 
 
 def tls_dynamic_problem(name: str) -> str | None:
-    """Why a TLS setting cannot be altered; None if it can."""
+    """Returns why a TLS setting cannot be altered; None if it can."""
     setting = tls_setting(name)
     if setting is None or setting.base in DYNAMIC:
         return None
@@ -96,19 +98,19 @@ class TlsSettings(PrefixedSettings):
 
     @property
     def client_auth(self) -> str:
-        """none, requested or required. A SASL listener asks for certificates only by a setting of
-        its own (KIP-684)."""
+        """Returns none, requested or required. A SASL listener requests certificates only by a
+        setting with its own prefix (KIP-684)."""
         if self.listener.protocol == "SASL_SSL" and self._own + CLIENT_AUTH not in self._values:
             return "none"
         return self.text(CLIENT_AUTH) or "none"
 
     def is_on(self, name: str) -> bool:
-        """The value of a boolean setting of the broker."""
+        """Returns the value of a boolean setting of the broker."""
         return (self._values.get(name) or "").strip().lower() == "true"
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether a client may connect that does not say who it is."""
+        """Returns whether a client can connect without authentication."""
         return self.listener.protocol == "SSL" and self.client_auth != "required"
 
     def problem(self, base: str, why: str) -> str:
@@ -118,8 +120,8 @@ class TlsSettings(PrefixedSettings):
 def tls_problems(
     values: Mapping[str, str], bound: Sequence[Listener], elsewhere: Sequence[Listener]
 ) -> list[str]:
-    """What is wrong without a look into files. `elsewhere`: listeners that are named and not
-    bound."""
+    """Returns the errors of the TLS settings, without reading files. `elsewhere`: listeners that
+    are named and not bound."""
     asking = {row.name.lower() for row in bound if row.protocol in PROTOCOLS}
     known = asking | {row.name.lower() for row in elsewhere}
     wrong: list[str] = []
@@ -144,7 +146,7 @@ def tls_problems(
 
 
 def listener_problems(values: Mapping[str, str], listener: Listener) -> list[str]:
-    """What is wrong with the TLS settings of one listener, without a look into files."""
+    """Returns the errors in the TLS settings of one listener, without reading files."""
     settings = TlsSettings(values, listener)
     checks: tuple[Callable[[TlsSettings], list[str]], ...] = (
         _version_problems,
@@ -249,7 +251,7 @@ def _reach_problems(settings: TlsSettings) -> list[str]:
 
 
 def suites_asked(settings: TlsSettings) -> tuple[str, ...]:
-    """The cipher suites that the listener is limited to, under Java's names; () for the defaults.
-    The signal of RFC 5746 in Java's lists is not a cipher suite."""
+    """Returns the cipher suites that the listener is limited to, under Java's names; () for the
+    defaults. The signal of RFC 5746 in Java's lists is not a cipher suite."""
     asked = list_of(",".join(settings.names("ssl.cipher.suites")))
     return tuple(name for name in asked if name != "TLS_EMPTY_RENEGOTIATION_INFO_SCSV")

@@ -10,8 +10,8 @@
     zookeeper.set.acl                 only this user can change the nodes
     zookeeper.ssl.client.enable       TLS; the other zookeeper.ssl.* say with which certificates
 
-Kafka's names and defaults, but for zookeeper.auth: Kafka takes a user from the section Client of a
-JAAS file, and so does this broker (security/zookeeper_login.py).
+The names and defaults are Kafka's, except zookeeper.auth: Kafka takes a user from the section
+Client of a JAAS file, and so does this broker (security/zookeeper_login.py).
 
 This module is imported only when metadata.store=zookeeper, so that other starts are not slower.
 """
@@ -35,15 +35,15 @@ ENABLE = TLS + "client.enable"
 VERSIONS = ("TLSv1.2", "TLSv1.3")
 STORE_TYPES = ("PEM", "PKCS12", "JKS")
 NOT_AVAILABLE = ("cipher.suites", "crl.enable", "ocsp.enable")
-SUFFIXES = {".pem": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}  # of files without a type
+SUFFIXES = {".pem": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}  # the default type of a file
 
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperTls:
-    """How TLS to ZooKeeper is done. It has the stores of a client of its own: StoreSettings of
+    """The TLS settings of connections to ZooKeeper. They have their own stores: StoreSettings of
     tls/stores.py."""
 
-    texts: dict[str, str | None] = field(repr=False)  # by names as ssl.keystore.location
+    texts: dict[str, str | None] = field(repr=False)  # by names such as ssl.keystore.location
     versions: tuple[str, ...]
     checks_host: bool
 
@@ -56,7 +56,7 @@ class ZooKeeperTls:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperLogin:
-    """Who this node is. `scheme`: digest, or sasl for DIGEST-MD5."""
+    """The identity of this node. `scheme`: digest, or sasl for DIGEST-MD5."""
 
     scheme: str
     user: str
@@ -76,7 +76,7 @@ class ZooKeeperSettings:
 
     @property
     def has_owner(self) -> bool:
-        """Whether ZooKeeper knows whose the nodes are: a user, or the subject of a certificate."""
+        """Returns whether the znodes can have an owner: a user, or the subject of a certificate."""
         has_certificate = self.tls is not None and self.tls.text("ssl.keystore.location")
         return self.login is not None or bool(has_certificate)
 
@@ -101,7 +101,7 @@ def zookeeper_settings(get: Callable[[str], object]) -> ZooKeeperSettings:
 
 
 def owner_problem(settings: ZooKeeperSettings) -> str | None:
-    """Why zookeeper.set.acl would protect nothing; None if it does."""
+    """Returns why zookeeper.set.acl would protect nothing; None if it protects something."""
     if not settings.set_acl or settings.has_owner:
         return None
     return (
@@ -163,7 +163,8 @@ def _connect(text: str) -> tuple[str, str]:
 
 
 def _login(text: str) -> ZooKeeperLogin:
-    """The text is a secret: no error shows it. Raises ValueError."""
+    """Returns the identity in a value of zookeeper.auth. The text is a secret: no error shows it.
+    Raises ValueError."""
     scheme, _, rest = text.partition(":")
     user, colon, password = rest.partition(":")
     if scheme not in ("digest", "sasl") or not user or not colon or not password:
@@ -175,7 +176,7 @@ def _login(text: str) -> ZooKeeperLogin:
 
 
 def _tls(get: Callable[[str], object]) -> ZooKeeperTls | None:
-    """Raises ValueError."""
+    """Returns the TLS settings; None: the connection is plaintext. Raises ValueError."""
     stores = {
         f"ssl.{store}.{part}": get(f"{TLS}{store}.{part}")
         for store in ("keystore", "truststore")
@@ -202,7 +203,7 @@ def _tls(get: Callable[[str], object]) -> ZooKeeperTls | None:
 
 
 def _texts(stores: dict[str, object]) -> dict[str, str | None]:
-    """The texts of the stores, with a type for each. Raises ValueError."""
+    """Returns the settings of the stores, with a type for each. Raises ValueError."""
     texts = {name: None if value is None else str(value) for name, value in stores.items()}
     for store in ("keystore", "truststore"):
         location = texts[f"ssl.{store}.location"] or ""
@@ -211,7 +212,7 @@ def _texts(stores: dict[str, object]) -> dict[str, str | None]:
         if kind.upper() not in STORE_TYPES:
             raise ValueError(f"{TLS}{store}.type={kind} is not one of {', '.join(STORE_TYPES)}.")
         texts[f"ssl.{store}.type"] = kind.upper()
-    # ZooKeeper has no password of its own for a key.
+    # ZooKeeper has no setting for the password of a key.
     texts["ssl.key.password"] = texts["ssl.keystore.password"]
     return texts
 
