@@ -14,9 +14,9 @@ def register(spark: Any) -> None:
     """Registers the format `barnabas` with a session. Needs `barnabas[spark]`.
 
     It also sets spark.sql.python.filterPushdown.enabled, which the format requires: the session
-    then hands filters to Python data sources. On a local master without PYSPARK_PYTHON, workers run
-    this process's Python: Spark's default, the first `python3` of PATH, lacks PySpark and barnabas
-    where the virtual environment is not activated."""
+    then passes filters to Python data sources. With a local master and without PYSPARK_PYTHON,
+    workers run this process's Python. Spark's default, the first `python3` of PATH, lacks PySpark
+    and barnabas unless the virtual environment is activated."""
     from barnabas.spark.source import BarnabasSource
 
     _use_this_python(spark)
@@ -25,7 +25,7 @@ def register(spark: Any) -> None:
 
 
 def _use_this_python(spark: Any) -> None:
-    if "PYSPARK_PYTHON" in os.environ or not hasattr(spark, "_sc"):  # a Connect session has none
+    if "PYSPARK_PYTHON" in os.environ or not hasattr(spark, "_sc"):  # a Connect session has no _sc
         return
     context = spark.sparkContext
     if context.master.startswith("local") and not context.getConf().contains(

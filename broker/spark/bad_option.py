@@ -1,4 +1,4 @@
-"""The one error of the options of source and sink."""
+"""The error that source and sink raise for an option."""
 
 
 class BadOption(ValueError):

@@ -1,4 +1,4 @@
-"""One batch: its offset ranges as tasks that can be sent to workers, and the reading of a task.
+"""Plans one batch as tasks that the driver sends to workers, and reads a task.
 
 Rows are those of spark-sql-kafka: key, value, topic, partition, offset, timestamp in microseconds
 (-1 ms where a record has none), timestampType, and headers, null where a record has none.
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """All that a worker needs to read a range, in plain values: it is pickled."""
+    """All that a worker needs to read a range, in plain values, because Spark pickles it."""
 
     piece: TaskRange
     topic_id: bytes
-    directory: str | None  # of the partition's files, where they are to be read
-    owner: Owner | None  # of that directory
+    directory: str | None  # with the partition's files; None: read by Fetch
+    owner: Owner | None  # the cluster and node of that directory
     servers: Servers
     committed: bool
     fail_on_data_loss: bool
@@ -42,7 +42,8 @@ class Task:
 
 
 def plan_batch(options: SourceOptions, narrowed: Narrowed = EVERYTHING) -> list[Task]:
-    """Raises BadOption, DataLoss, and the errors of client and brokers."""
+    """Returns the tasks of one batch. `narrowed`: the part that the filters leave. Raises
+    BadOption, DataLoss, and the errors of client and brokers."""
     if not isinstance(options.start, str):
         if LATEST_MARK in (at for rows in options.start.values() for at in rows.values()):
             raise BadOption("a batch cannot start at the latest offsets (-1)")
@@ -63,7 +64,8 @@ def plan_batch(options: SourceOptions, narrowed: Narrowed = EVERYTHING) -> list[
 def tasks(
     cluster: Cluster, options: SourceOptions, seen: Seen, ranges: list[TaskRange]
 ) -> list[Task]:
-    """One task for each range, or several where the options divide a range."""
+    """Returns one task for each range, or several where the options divide a range. Raises
+    BadOption."""
     pieces = split(ranges, tasks_min=options.tasks_min, records_max=options.records_max)
     wanted: dict[str, list[int]] = {}
     for topic, index in sorted({(piece.topic, piece.partition) for piece in pieces}):
@@ -91,7 +93,8 @@ def tasks(
 
 
 def read_task(task: Task, schema: "pyarrow.Schema") -> Iterator["pyarrow.RecordBatch"]:
-    """The rows of a task, in a schema that has spark-sql-kafka's columns."""
+    """Yields the rows of a task as Arrow batches with the columns of `schema`, which are some of
+    spark-sql-kafka's. Raises DataLoss, ScanError, OSError, and errors of client and brokers."""
     for columns in _columns(task):
         if len(columns):
             yield spark_rows(columns, task.piece.topic, schema)
@@ -103,7 +106,7 @@ def _columns(task: Task) -> Iterator[Columns]:
     try:
         yield from _read(task, wanted)
     except OutOfRange as error:
-        # Deleted since the batch was planned.
+        # The broker deleted these records after the driver had planned the batch.
         if task.fail_on_data_loss or not wanted.start < error.earliest:
             raise DataLoss([str(error)]) from error
         left = Range(piece.topic, piece.partition, error.earliest, piece.end)
@@ -126,8 +129,9 @@ def _read(task: Task, wanted: Range) -> Iterator[Columns]:
 
 
 def _place(task: Task) -> LogDirectory | None:
-    """None when this machine does not have the files that the driver saw, or has another broker's
-    files under that name: the records then come from the broker."""
+    """Returns the directory with the task's files; None when this machine does not have the files
+    that the driver saw, or has another broker's files at that path. The records then come from the
+    broker."""
     if task.directory is None:
         return None
     piece = task.piece
@@ -137,7 +141,7 @@ def _place(task: Task) -> LogDirectory | None:
 
 
 def spark_rows(columns: Columns, topic: str, schema: "pyarrow.Schema") -> "pyarrow.RecordBatch":
-    """The columns that the schema names."""
+    """Converts records to an Arrow batch with the columns of `schema`."""
     import pyarrow as pa
 
     found = pa.record_batch(columns)
@@ -171,7 +175,7 @@ def _headers(found: "pyarrow.ListArray", kind: "pyarrow.ListType") -> "pyarrow.L
     names = inner.field("key")
     try:
         names = names.cast(pa.string())
-    except pa.ArrowInvalid:  # nothing makes a producer write UTF-8; Java puts U+FFFD there too
+    except pa.ArrowInvalid:  # a header key need not be UTF-8; Java puts U+FFFD there too
         names = pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()])
     values = pa.StructArray.from_arrays([names, inner.field("value")], fields=list(kind.value_type))
     empty = pc.equal(pc.list_value_length(found), scalar(0, pa.int32()))

@@ -1,17 +1,17 @@
-"""Checkpoints of Spark's Structured Streaming, read and written without Spark.
+"""Reads and writes checkpoints of Spark's Structured Streaming, without Spark.
 
     metadata      {"id":"UUID"}                          of the query; no newline at the end
     offsets/N     v1\\n METADATA \\n OFFSET [\\n OFFSET]    before batch N runs: its end in each
                   source. METADATA is {"batchWatermarkMs":..,"batchTimestampMs":..,
                   "conf":{..}}; an OFFSET that is not known yet is "-"
-    commits/N     v1\\n {"nextBatchWatermarkMs":0}        after batch N is in the sink. v2 names
-                  state stores besides
-    sources/S/0   00 v1\\n OFFSET                         where source S began (Kafka's alone)
+    commits/N     v1\\n {"nextBatchWatermarkMs":0}        after batch N is in the sink. v2 also
+                  names state stores
+    sources/S/0   00 v1\\n OFFSET                         where source S began (only for Kafka)
 
 Invariants: each file is written once; batch N is planned after N - 1 is committed; so offsets has
 at most one batch more than commits, and after a crash that batch runs again with the same range.
-Retention: the newest batch and `batches_kept` before it. Truncation, wrong checksums, unknown
-versions and a second writer are errors that name the file; nothing is written then.
+Retention: the newest batch and `batches_kept` before it. For truncation, wrong checksums, unknown
+versions and a second writer, this module raises an error that names the file, and writes nothing.
 
 Source: directories that Spark 4.2 and 4.3 wrote.
 """
@@ -48,7 +48,7 @@ class PlannedBatch:
 
     batch_id: int
     metadata: Mapping[str, Any]
-    sources: Sequence[str | None]  # as they stand there; None for "-"
+    sources: Sequence[str | None]  # the lines of the file; None for "-"
 
     @property
     def timestamp_ms(self) -> int:
@@ -56,7 +56,7 @@ class PlannedBatch:
         return found if isinstance(found, int) else 0
 
     def kafka(self) -> Offsets:
-        """Of all Kafka sources together."""
+        """Returns the end offsets of all Kafka sources together."""
         found: Offsets = {}
         for line in self.sources:
             for topic, partitions in (kafka_offsets(line or "{}") or {}).items():
@@ -64,7 +64,7 @@ class PlannedBatch:
         return found
 
     def topic_ids(self) -> TopicIds:
-        """Of all Kafka sources together, as far as they are known."""
+        """Returns the known topic ids of all Kafka sources together."""
         found: TopicIds = {}
         for line in self.sources:
             found |= topic_ids(line or "{}")
@@ -77,14 +77,15 @@ class PlannedBatch:
 
 @dataclass(slots=True)
 class Findings:
-    """The result of `verify`: the problems, and what was read."""
+    """The result of `verify`: the problems, and the number of files that were read."""
 
     problems: list[CheckpointError] = field(default_factory=list)
     files: int = 0
 
 
 class Checkpoint:
-    """A checkpoint directory. Every call reads the files again."""
+    """A checkpoint directory. Every call reads the files again. Raises CheckpointError and
+    OSError."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
@@ -92,7 +93,7 @@ class Checkpoint:
     # ------------------------------------------------------------------------------- reading
 
     def query_id(self) -> str:
-        """Raises IncompleteCheckpoint when there is no checkpoint."""
+        """Returns the id of the query. Raises IncompleteCheckpoint when there is no checkpoint."""
         data = self._read("metadata")
         try:
             found = json.loads(data)["id"]
@@ -127,7 +128,7 @@ class Checkpoint:
         return self._object(path, lines[0])
 
     def initial(self, source: int = 0) -> Offsets | None:
-        """The start offsets of Kafka's source; None when it wrote none."""
+        """Returns the start offsets of a Kafka source; None when it wrote none."""
         path = f"sources/{source}/0"
         try:
             data = self.files.read(path)
@@ -146,7 +147,7 @@ class Checkpoint:
         return self.batch(ids[-1]) if ids else None
 
     def last_committed(self) -> PlannedBatch | None:
-        """The newest committed batch."""
+        """Returns the newest committed batch; None when no batch is committed."""
         ids = self.batch_ids("commits")
         if not ids:
             return None
@@ -157,15 +158,16 @@ class Checkpoint:
         return self.batch(ids[-1])
 
     def unfinished(self) -> int | None:
-        """A batch that is planned and not committed."""
+        """Returns the number of a batch that is planned and not committed; None when there is
+        none."""
         planned, committed = self.batch_ids(), self.batch_ids("commits")
         if planned and (not committed or planned[-1] > committed[-1]):
             return planned[-1]
         return None
 
     def finished_batch(self, *, replay: bool = False) -> PlannedBatch:
-        """The newest committed batch. Raises UnfinishedBatch when a later one was begun, unless its
-        records may be read again (`replay`)."""
+        """Returns the newest committed batch. Raises UnfinishedBatch when a later one was begun,
+        unless `replay` allows the query to read its records again."""
         self.query_id()
         begun = self.unfinished()
         if begun is not None and not replay:
@@ -189,7 +191,7 @@ class Checkpoint:
         return self._lines(path, self._read(path), known)
 
     def _lines(self, path: str, data: bytes, known: Sequence[int]) -> tuple[int, list[str]]:
-        """The version, and the lines behind it."""
+        """Returns the version, and the lines after it."""
         shown = self.files.shown(path)
         try:
             head, *lines = data.decode().split("\n")
@@ -218,7 +220,7 @@ class Checkpoint:
     # ------------------------------------------------------------------------------- checking
 
     def verify(self) -> Findings:
-        """Reads every file, and checks them against each other."""
+        """Reads every file, and checks the files against each other."""
         found = Findings()
         batches: dict[int, PlannedBatch] = {}
 
@@ -268,7 +270,7 @@ class Checkpoint:
             for topic, topic_id in batch.topic_ids().items():
                 if ids.setdefault(topic, topic_id) != topic_id:
                     ids[topic] = topic_id
-                    before.pop(topic, None)  # it was made anew, and begins at 0 again
+                    before.pop(topic, None)  # it was created again, and begins at 0
             for topic, partitions in batch.kafka().items():
                 for index, offset in partitions.items():
                     known = before.setdefault(topic, {}).get(index, 0)
@@ -282,14 +284,16 @@ class Checkpoint:
     # ------------------------------------------------------------------------------- writing
 
     def create(self, *, query_id: str | None = None) -> str:
-        """A new checkpoint. Raises ConcurrentWriter when there is one."""
+        """Creates a checkpoint and returns the query's id. Raises ConcurrentWriter when there is
+        one."""
         found = query_id or str(uuid.uuid4())
         self._put("metadata", compact_json({"id": found}).encode())
         return found
 
     def begin_at(self, offsets: Mapping[str, Mapping[int, int]], *, now_ms: int) -> None:
-        """For a new checkpoint: the query starts at these offsets, whichever source reads it. Batch
-        0 holds them, and is committed without having run."""
+        """For a new checkpoint: makes the query start at these offsets, whichever source reads the
+        topics. Batch 0 has the offsets and is committed without having run. `now_ms`: ms since
+        1970."""
         line = offsets_json(offsets)
         self.start_at(offsets)
         self.plan(0, [line], now_ms=now_ms)
@@ -308,8 +312,9 @@ class Checkpoint:
         conf: Mapping[str, str] | None = None,
         watermark_ms: int = 0,
     ) -> None:
-        """Writes the end offsets of a batch in each source, before it runs. Raises
-        ConcurrentWriter, and IncompleteCheckpoint when the batch before it is not committed."""
+        """Writes the end offsets of a batch in each source, before the batch runs. `now_ms`,
+        `watermark_ms`: ms since 1970. Raises ConcurrentWriter, and IncompleteCheckpoint when the
+        batch before it is not committed."""
         assert sources, "a query has a source"
         self._expect(batch_id)
         metadata = {
@@ -361,8 +366,9 @@ class Checkpoint:
 
     def rewind(self, batch_id: int, *, replay: bool = False) -> list[int]:
         """Deletes the batches after this one, which must be committed: the query reads their
-        records again. Returns the deleted batches. It deletes the newest first: after each deletion
-        a query can go on from the rest."""
+        records again. Deletes the newest first, so that the query can continue after each deletion.
+        Returns the deleted batches. Raises IncompleteCheckpoint, and UnfinishedBatch when a later
+        batch was begun and `replay` is False."""
         self.finished_batch(replay=replay)
         if batch_id not in self.batch_ids() or batch_id not in self.batch_ids("commits"):
             kept = [n for n in self.batch_ids() if n in set(self.batch_ids("commits"))]

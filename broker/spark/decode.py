@@ -1,4 +1,4 @@
-"""Values in a schema registry's wire format as columns: Avro, Protobuf and JSON.
+"""Decodes values in a schema registry's wire format to columns: Avro, Protobuf and JSON.
 
     from barnabas.spark.decode import decoded
 
@@ -7,15 +7,15 @@
 | bytes | |
 |---|---|
 | 0 | magic, 0 |
-| 1-4 | the schema's id, big-endian |
-| 5- | Protobuf alone: which message of the file, in zigzag varints (see below) |
+| 1-4 | the schema id, big-endian |
+| 5- | only Protobuf: the indexes of a message in the file, as zigzag varints (see below) |
 | rest | the value: Avro's binary form without a header, a Protobuf message, JSON |
 
-The varints are a count and an index for each level; a count of 0 stands for the first message.
+The varints are a count and an index for each level; a count of 0 means the first message.
 
-A null stays null. `returns` names the wanted columns as a Spark DDL string: other fields of the
-schema are ignored, and columns that the schema lacks are null. Avro needs fastavro, Protobuf
-protobuf (both are in barnabas[spark]).
+A null stays null. `returns` names the wanted columns as a Spark DDL string: the decoder ignores
+other fields of the schema, and columns that the schema lacks are null. Avro needs fastavro,
+Protobuf needs protobuf (barnabas[spark] has both).
 """
 
 import io
@@ -38,11 +38,12 @@ Decode = Callable[[bytes], Any]
 
 
 class UndecodableValue(ValueError):
-    """A value that is not in the wire format, or not of its schema; `str` is one plain line."""
+    """A value is not in the wire format, or does not match its schema; `str` gives one plain
+    line."""
 
 
 class Decoder:
-    """Decodes values one by one. It caches schemas, at most CACHE_MAX (schemas.py), and pickles
+    """Decodes values one by one. It caches at most CACHE_MAX schemas (schemas.py). Spark pickles it
     without the cache."""
 
     def __init__(self, schemas: Schemas | Mapping[int, Schema | str] | str) -> None:
@@ -53,7 +54,8 @@ class Decoder:
         return Decoder, (self.schemas,)
 
     def decode(self, value: bytes) -> Any:
-        """Dicts, lists and plain values. Raises UndecodableValue, SchemaError."""
+        """Returns a value as dicts, lists and plain values. Raises UndecodableValue,
+        SchemaError."""
         if len(value) < HEADER_BYTES or value[0] != MAGIC:
             raise UndecodableValue(
                 f"a value of {len(value)} bytes does not begin with {MAGIC} and a schema's id"
@@ -79,14 +81,15 @@ def _decoded(decode: Decode, body: bytes, schema_id: int) -> Any:
         return decode(body)
     except SchemaError:
         raise
-    except Exception as error:  # whatever the three libraries raise for bytes that are not theirs
+    except Exception as error:  # the three libraries raise many kinds for wrong bytes
         raise UndecodableValue(
             f"a value does not match its schema {schema_id}: {type(error).__name__} {error}"
         ) from None
 
 
 def message_indexes(value: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """Which message of a Protobuf file, and where it begins. Raises UndecodableValue."""
+    """Returns the indexes of a message in a Protobuf file, and the position of the message in
+    `value`. Raises UndecodableValue."""
     count, at = _varint(value, at)
     if count == 0:
         return (0,), at
@@ -125,7 +128,7 @@ def _avro(schema: Schema, schema_id: int) -> Decode:
         for text in schema.named:
             fastavro.parse_schema(json.loads(text), named_schemas=named)
         parsed = fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
-    except Exception as error:  # fastavro's and JSON's own kinds
+    except Exception as error:  # fastavro and JSON raise kinds of their own
         raise SchemaError(f"schema {schema_id} is not an Avro schema: {error}") from None
 
     def decode(body: bytes) -> Any:
@@ -152,7 +155,7 @@ def _protobuf(schema: Schema, schema_id: int, path: tuple[int, ...]) -> Decode:
             pool.AddSerializedFile(content)
         name = _message_name(schema.files[-1], path)
         found = None if name is None else pool.FindMessageTypeByName(name)
-    except Exception as error:  # protobuf's own kinds
+    except Exception as error:  # protobuf raises kinds of its own
         raise SchemaError(f"schema {schema_id} is not a Protobuf schema: {error}") from None
     if found is None:
         raise UndecodableValue(f"schema {schema_id} has no message with the indexes {list(path)}")
@@ -161,7 +164,8 @@ def _protobuf(schema: Schema, schema_id: int, path: tuple[int, ...]) -> Decode:
 
 
 def _message_name(file: bytes, path: tuple[int, ...]) -> str | None:
-    """Descriptors lack the order of messages in the file; their FileDescriptorProto has it."""
+    """Returns the full name of a message; None when the file has no such index. It reads the
+    FileDescriptorProto, because descriptors lack the order of messages in the file."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
     found = FileDescriptorProto.FromString(file)
@@ -176,7 +180,7 @@ def _message_name(file: bytes, path: tuple[int, ...]) -> str | None:
 
 
 def _add_well_known(pool: Any) -> None:
-    """Registries do not hold the well-known types, which come with Protobuf itself."""
+    """Adds the well-known types. Registries lack them, because they come with Protobuf itself."""
     from google.protobuf import any_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 
     for module in (any_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2):
@@ -184,7 +188,7 @@ def _add_well_known(pool: Any) -> None:
 
 
 def _message(message: Any) -> Any:
-    """A dict; times as numbers of microseconds' precision in datetime, enums by name."""
+    """Returns a message as a dict, times as datetime in UTC, enums as names."""
     name = message.DESCRIPTOR.full_name
     if name == "google.protobuf.Timestamp":
         from datetime import UTC
@@ -211,7 +215,7 @@ def _field(message: Any, field: Any) -> Any:
 
 def _is_repeated(field: Any) -> bool:
     try:
-        return bool(field.is_repeated)  # protobuf 6.31 and later, where label is on its way out
+        return bool(field.is_repeated)  # protobuf 6.31 and later, which deprecates label
     except AttributeError:
         return bool(field.label == field.LABEL_REPEATED)
 
@@ -235,9 +239,10 @@ def decoded(
     *,
     on_error: str = FAIL,
 ) -> "Column":
-    """A column of the decoded values. schemas: a registry's URL, a directory, or a mapping by id
-    (schemas.py). on_error: `fail` ends the query at the first value that cannot be decoded, `null`
-    replaces it by a null. Raises ValueError for another on_error."""
+    """Returns a column of the decoded values. `column`: binary values. `schemas`: a registry's URL,
+    a directory, or a mapping by id (schemas.py). `on_error`: `fail` ends the query at the first
+    value that it cannot decode, `null` replaces such a value by a null. Raises ValueError for
+    another `on_error`."""
     from pyspark.sql.functions import arrow_udf
 
     if on_error not in (FAIL, NULL):
@@ -248,7 +253,7 @@ def decoded(
     def decode(values: "pyarrow.Array") -> "pyarrow.Array":
         return decode_array(decoder, values, kind, on_error=on_error)
 
-    # Told by hand: arrow_udf would have to resolve the names of pyarrow's types.
+    # With explicit annotations arrow_udf does not have to resolve the names of pyarrow's types.
     decode.__annotations__ = _annotations()
     column_of: Any = arrow_udf(decode, returnType=returns)  # type: ignore[call-overload]
     return column_of(column)
@@ -270,7 +275,8 @@ def _arrow_type(returns: str) -> "pyarrow.DataType":
 def decode_array(
     decoder: Decoder, values: "pyarrow.Array", kind: "pyarrow.DataType", *, on_error: str = FAIL
 ) -> "pyarrow.Array":
-    """An Arrow array of binary values as one of `kind`. Raises UndecodableValue, SchemaError."""
+    """Decodes an Arrow array of binary values to an array of type `kind`. Raises UndecodableValue,
+    SchemaError."""
     import pyarrow as pa
 
     found = []
@@ -289,7 +295,8 @@ def decode_array(
 
 
 def fitted(value: Any, kind: "pyarrow.DataType") -> Any:
-    """Converts a value for an Arrow type: field names in any case, maps as pairs, JSON for text."""
+    """Converts a value for an Arrow type: matches field names in any case, makes maps pairs, and
+    makes JSON of values for a string column. Raises UndecodableValue."""
     import pyarrow as pa
 
     if value is None:

@@ -1,8 +1,8 @@
-"""Errors of checkpoints (each names the file, and nothing was written then) and of the sink."""
+"""Errors of checkpoints (each names the file; the call wrote nothing) and of the sink."""
 
 
 class CheckpointError(Exception):
-    """Base; `str` is one plain line."""
+    """The base of the errors of a checkpoint; `str` gives one plain line."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -34,7 +34,7 @@ class UnfinishedBatch(CheckpointError):
 
 
 class SinkError(Exception):
-    """A batch cannot be written; `str` is one plain line."""
+    """The sink cannot write a batch; `str` gives one plain line."""
 
 
 class BadRows(SinkError):
@@ -42,4 +42,4 @@ class BadRows(SinkError):
 
 
 class LostRows(SinkError):
-    """Transactions that were decided had timed out before they were committed."""
+    """Decided transactions timed out before the driver committed them."""

@@ -1,14 +1,14 @@
 """Files of local disks, and the choice of a store by its URL.
 
-store.py is the interface of all stores, webhdfs_files.py the store of HDFS, s3_files.py that of S3
-and compatible stores.
+store.py is the interface of all stores, webhdfs_files.py the store of HDFS, s3_files.py the store
+of S3 and compatible stores.
 
-Local disks are Hadoop's ChecksumFileSystem: beside NAME there is `.NAME.crc`,
+Local disks have the format of Hadoop's ChecksumFileSystem: beside NAME there is `.NAME.crc`,
 
     "crc" 00, int32 512, then for each 512 bytes of NAME its CRC-32 (IEEE)      (big-endian)
 
-and a NAME without `.crc` is not checked. Files are written as `.NAME.UUID.tmp`, synced, and
-hard-linked to their name, because a link fails where a rename would overwrite. The data gets its
+and no check of a NAME without `.crc`. This store writes a file as `.NAME.UUID.tmp`, syncs it, and
+hard-links it to its name, because a link fails where a rename would overwrite. The data gets its
 name before its `.crc`, and loses the `.crc` before its bytes change: a crash between the two leaves
 data without a `.crc`, never data with a wrong one.
 """
@@ -33,7 +33,7 @@ SERVED = "paths and file:, hdfs:, webhdfs:, swebhdfs:, s3: and s3a: URLs"
 
 
 def checksums(data: bytes) -> bytes:
-    """The content of the `.crc` file."""
+    """Returns the content of the `.crc` file for `data`."""
     parts = [CRC_HEAD]
     for at in range(0, len(data), CHUNK_BYTES):
         parts.append(zlib.crc32(data[at : at + CHUNK_BYTES]).to_bytes(4, "big"))
@@ -41,7 +41,7 @@ def checksums(data: bytes) -> bytes:
 
 
 class LocalFiles:
-    """A directory of this machine, created with the first file."""
+    """A directory of this machine; the first file creates it."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
@@ -135,7 +135,7 @@ class LocalFiles:
         if target.exists():
             raise FileExistsError(errno.EEXIST, "it already exists", os.fspath(target))
         try:
-            # Fails where there is a directory that is not empty, and a published one never is.
+            # This rename fails when the target is a directory with files; a published one has some.
             os.rename(together, target)
         except OSError as error:
             if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
@@ -154,7 +154,8 @@ def _crc_place(place: Path) -> Path:
 
 
 def _written(place: Path, data: bytes) -> Path:
-    """The bytes, synced, under a temporary name beside `place`."""
+    """Writes and syncs the bytes under a temporary name beside `place`; returns the temporary
+    path."""
     made = place.with_name(f".{place.name.lstrip('.')}.{uuid.uuid4()}.tmp")
     with open(made, "xb") as file:
         file.write(data)
@@ -181,8 +182,8 @@ def _difference(wanted: bytes, sums: bytes) -> str:
 
 
 def files_at(url: str) -> Files:
-    """The store of a path or a URL: file:, hdfs:, webhdfs:, swebhdfs:, s3:, s3a:. Raises
-    CheckpointError for another scheme and for what the store needs and is missing."""
+    """Returns the store of a path or a URL: file:, hdfs:, webhdfs:, swebhdfs:, s3:, s3a:. Raises
+    CheckpointError for another scheme, and when the store needs something that is missing."""
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "file":
         return LocalFiles("/" + rest.lstrip("/"))

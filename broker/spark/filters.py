@@ -1,7 +1,7 @@
 """Filters of a batch that narrow its offset ranges: on topic, partition, offset and timestamp.
 
-Filters on topic, partition and offset are applied here completely. A filter on the timestamp moves
-the start of each partition to its first matching record; Spark applies it too, because later
+This source applies filters on topic, partition and offset completely. A filter on the timestamp
+moves the start of each partition to its first matching record; Spark applies it too, because later
 records may be older. Spark alone applies all other filters."""
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,8 @@ class Narrowed:
     def apply(
         self, ranges: Iterable[TaskRange], times: Mapping[TopicPartition, int] | None
     ) -> list[TaskRange]:
-        """times: of each partition the first offset at time_min_ms, -1 when it has none."""
+        """Returns the parts of the ranges that the filters leave. `times`: for each partition the
+        first offset at time_min_ms, -1 when it has none."""
         found = []
         for one in ranges:
             if self.topics is not None and one.topic not in self.topics:
@@ -48,7 +49,8 @@ EVERYTHING = Narrowed()
 
 
 def narrow(filters: Iterable[Any]) -> tuple[Narrowed, list[Any]]:
-    """The part that PySpark's filters leave, and the filters that Spark must still apply."""
+    """Returns the part that PySpark's filters leave, and the filters that Spark must still
+    apply."""
     narrowed, left = EVERYTHING, []
     for one in filters:
         step = _step(narrowed, type(one).__name__, one)
@@ -60,7 +62,8 @@ def narrow(filters: Iterable[Any]) -> tuple[Narrowed, list[Any]]:
 
 
 def _step(so_far: Narrowed, kind: str, one: Any) -> Narrowed | None:
-    """None: a filter that this source cannot apply."""
+    """Returns the part that one more filter leaves; None when this source cannot apply the
+    filter."""
     if len(getattr(one, "attribute", ())) != 1:
         return None
     name = one.attribute[0]
@@ -113,7 +116,7 @@ def _of_time(so_far: Narrowed, kind: str, value: datetime) -> Narrowed | None:
         return None
     moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     since_us = (moment - EPOCH) // timedelta(microseconds=1)
-    # Records have whole ms.
+    # Timestamps of records are whole ms.
     first_ms = since_us // 1000 + 1 if kind == "GreaterThan" else -(-since_us // 1000)
     if first_ms <= 0:
         return so_far

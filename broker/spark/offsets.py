@@ -1,15 +1,15 @@
 """The offsets of a Kafka source, as Spark writes them: {"topic":{"partition":offset,...},...}.
 
-One line of JSON, written without spaces. An offset is the end of a batch: the first offset that the
+It is one line of JSON without spaces. An offset is the end of a batch: the first offset that the
 batch does not read. -2 and -1, earliest and latest, occur in starting offsets only.
 
 After the offsets we write the topic ids: TOPIC#ID as a topic without partitions,
 
     {"news":{"0":5,"1":7},"news#kxVd3sZ5TTy9Q7yS1fWb9A":{}}
 
-because the offsets are all that a Python source gets back from Spark after a restart; it does not
-even learn the place of its checkpoint. spark-sql-kafka turns the JSON into a list of partitions, in
-all its versions (4.2 was tried), so it ignores such a topic; it writes no ids, and then they are
+because a Python source gets back only the offsets from Spark after a restart; it does not even
+learn the path of its checkpoint. spark-sql-kafka converts the JSON to a list of partitions, in all
+its versions (we tried 4.2), so it ignores such a topic. Its own lines have no ids; the ids are then
 unknown. No topic name contains a `#`.
 """
 
@@ -28,7 +28,8 @@ ID_SIGN = "#"
 def offsets_json(
     offsets: Mapping[str, Mapping[int, int]], ids: Mapping[str, bytes] | None = None
 ) -> str:
-    """Writes topics and partitions in order, so that equal offsets have equal bytes."""
+    """Returns the line of JSON, topics and partitions in order, so that equal offsets have equal
+    bytes."""
     rows = {
         topic: {str(index): offset for index, offset in sorted(partitions.items())}
         for topic, partitions in sorted(offsets.items())
@@ -37,12 +38,12 @@ def offsets_json(
 
 
 def id_marks(ids: Mapping[str, bytes]) -> dict[str, dict[str, int]]:
-    """The entries with topic ids, for the end of the line."""
+    """Returns the entries with topic ids, for the end of the line."""
     return {f"{topic}{ID_SIGN}{uuid_text(i)}": {} for topic, i in sorted(ids.items())}
 
 
 def marked_ids(names: Iterable[str]) -> TopicIds:
-    """The topic ids in such entries; other names are ignored."""
+    """Returns the topic ids in such entries, and ignores other names."""
     found: TopicIds = {}
     for name in names:
         topic, sign, text = name.partition(ID_SIGN)
@@ -53,7 +54,8 @@ def marked_ids(names: Iterable[str]) -> TopicIds:
 
 
 def parse_offsets(text: str) -> Offsets:
-    """Raises ValueError for what is not of this form."""
+    """Returns the offsets in a line of JSON. Raises ValueError when the text does not have this
+    form."""
     found = json.loads(text)
     if not isinstance(found, dict):
         raise ValueError("offsets must be a JSON object")
@@ -74,7 +76,7 @@ def parse_offsets(text: str) -> Offsets:
 
 
 def kafka_offsets(line: str) -> Offsets | None:
-    """None for a line of another kind of source."""
+    """Returns the offsets in a line; None for the line of another kind of source."""
     try:
         return parse_offsets(line)
     except ValueError:
@@ -82,5 +84,5 @@ def kafka_offsets(line: str) -> Offsets | None:
 
 
 def topic_ids(line: str) -> TopicIds:
-    """The ids of the topics in a line, as far as it has them."""
+    """Returns the ids of the topics in a line, without those that it lacks."""
     return marked_ids(json.loads(line)) if kafka_offsets(line) is not None else {}

@@ -1,29 +1,31 @@
 """Options of the data source `barnabas`: names and defaults of spark-sql-kafka, and a few of ours.
 
-| option | values; without it |
+| option | values; default |
 |---|---|
-| kafka.bootstrap.servers | HOST:PORT, several with commas; needed |
+| kafka.bootstrap.servers | HOST:PORT, several with commas; required |
 | subscribe, subscribePattern, assign | one of: topics with commas, a pattern, {"topic":[0,1]} |
-| startingOffsets | earliest, latest, {"topic":{"0":5}} (-2 earliest, -1 latest), group (where |
-| | kafka.group.id stands); of a batch earliest and never latest, of a stream latest |
-| endingOffsets | latest, or JSON (-1 latest); of a batch alone |
+| startingOffsets | earliest, latest, {"topic":{"0":5}} (-2 earliest, -1 latest), group (the |
+| | committed offsets of kafka.group.id); default of a batch earliest, of a stream latest. A |
+| | batch cannot start at latest |
+| endingOffsets | latest, or JSON (-1 latest); only for a batch |
 | startingTimestamp, endingTimestamp | ms since 1970, for all partitions |
 | startingOffsetsByTimestamp, endingOffsetsByTimestamp | {"topic":{"0":ms}} |
-| startingOffsetsByTimestampStrategy | error, or latest: when no record is so late |
+| startingOffsetsByTimestampStrategy | error, or latest: when no record is that late |
 | failOnDataLoss | true |
-| minPartitions, maxRecordsPerPartition | how a partition is cut among tasks |
+| minPartitions, maxRecordsPerPartition | how tasks divide a partition |
 | includeHeaders | false |
-| maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay (15m) | how much a micro-batch has |
+| maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay (15m) | the size of a micro-batch |
 | maxBytesPerTrigger | the same in bytes of the log |
 | commitOffsetsToGroup | a group to which a stream commits its offsets |
-| kafka.group.id | for startingOffsets=group alone, else commitOffsetsToGroup is |
+| kafka.group.id | only for startingOffsets=group; without it, the group of commitOffsetsToGroup |
 | isolation, kafka.isolation.level | read_committed, or read_uncommitted |
-| segments.dir | where the broker's log directories are seen by the tasks, with commas |
-| source | auto (files where they are here, else Fetch), files, wire |
-| batchBytes | of an Arrow batch, 4 MiB |
+| segments.dir | the broker's log directories as the tasks see them, with commas |
+| source | auto (files where they are on this machine, else Fetch), files, wire |
+| batchBytes | the bytes of an Arrow batch, 4 MiB |
 
-Names are not case-sensitive, because Spark passes them in lower case. The `kafka.*` options of TLS
-and SASL are in client/security_settings.py; the others concern the Java client and are ignored.
+Names are not case-sensitive, because Spark passes them in lower case. The `kafka.*` options for TLS
+and SASL are in client/security_settings.py. Other `kafka.*` options configure the Java client; this
+source ignores them.
 """
 
 import json
@@ -57,14 +59,14 @@ SPAN_MS["d"] = 24 * SPAN_MS["h"]
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """A cluster and the settings of connections to it, in plain values: it is pickled. Its repr
-    leaves out secrets."""
+    """A cluster and the settings of connections to it, in plain values, because Spark pickles it.
+    Its repr omits secrets."""
 
     bootstrap: str
     security: Security | None = None
 
     def cluster(self, *, was_there: bool = False) -> Cluster:
-        """`was_there`: the driver has just reached the brokers."""
+        """Returns a client. `was_there`: the driver has just reached the brokers."""
         return Cluster(self.bootstrap, security=self.security, patient=was_there)
 
 
@@ -88,7 +90,7 @@ class SourceOptions:
     segment_dirs: tuple[str, ...] = ()
     source: str = "auto"
     batch_bytes: int = BATCH_BYTES
-    offsets_max: int | None = None  # of a micro-batch, as the rest
+    offsets_max: int | None = None  # of a micro-batch, like the next fields
     offsets_min: int | None = None
     bytes_max: int | None = None
     delay_ms: int = DELAY_MS
@@ -96,7 +98,7 @@ class SourceOptions:
 
     @property
     def start_moves(self) -> bool:
-        """Whether the same options may mean other offsets later."""
+        """Whether the same options may mean other offsets at a later time."""
         if self.start_times is not None:
             return self.latest_when_too_late
         if isinstance(self.start, str):
@@ -105,7 +107,7 @@ class SourceOptions:
 
 
 def parse_servers(given: Mapping[str, str]) -> Servers:
-    """Raises BadOption."""
+    """Returns the brokers and the settings of connections in the options. Raises BadOption."""
     low = {name.lower(): value for name, value in given.items()}
     servers = low.get("kafka.bootstrap.servers")
     if not servers:
@@ -117,12 +119,12 @@ def parse_servers(given: Mapping[str, str]) -> Servers:
 
 
 def wants_headers(given: Mapping[str, str]) -> bool:
-    """Raises BadOption."""
+    """Returns the value of includeHeaders. Raises BadOption."""
     return _flag({name.lower(): value for name, value in given.items()}, "includeHeaders", False)
 
 
 def parse_options(given: Mapping[str, str], *, stream: bool = False) -> SourceOptions:
-    """Raises BadOption."""
+    """Returns the options of a batch, or with `stream` those of a stream. Raises BadOption."""
     low = {name.lower(): value for name, value in given.items()}
     servers = parse_servers(low)
     if sum(name in low for name in BY_TOPIC) != 1:

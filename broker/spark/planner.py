@@ -1,6 +1,6 @@
-"""The ranges of a batch, and their division into tasks: arithmetic over offsets, no I/O.
+"""Calculates the ranges of a batch and divides them into tasks: arithmetic over offsets, no I/O.
 
-The rules are spark-sql-kafka's, so that a query that moves here reads the same batches:
+The rules are those of spark-sql-kafka, so that a query that moves here reads the same batches:
 
 - `latest_within` gives each partition a share of maxOffsetsPerTrigger in proportion to its unread
   records; a share below one record becomes one record.
@@ -23,7 +23,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 Positions: TypeAlias = Mapping[TopicPartition, int]
 Ends: TypeAlias = dict[TopicPartition, int]
 OFFSET_MAX = 2**63 - 1
-DELAY_MS = 15 * 60 * 1000  # spark-sql-kafka's maxTriggerDelay
+DELAY_MS = 15 * 60 * 1000  # the default of spark-sql-kafka's maxTriggerDelay
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TaskRange:
 
 
 def waiting(start: Positions, latest: Positions) -> dict[TopicPartition, int]:
-    """The number of unread offsets, for the partitions that have some."""
+    """Returns the number of unread offsets, for each partition that has some."""
     sizes = {tp: end - start[tp] for tp, end in latest.items() if tp in start}
     return {tp: size for tp, size in sizes.items() if size > 0}
 
@@ -52,7 +52,7 @@ def waiting(start: Positions, latest: Positions) -> dict[TopicPartition, int]:
 def latest_within(
     start: Positions, latest: Positions, offsets_max: int
 ) -> dict[TopicPartition, int]:
-    """The end of a batch of about so many offsets."""
+    """Returns the ends of a batch of about `offsets_max` offsets."""
     sizes = waiting(start, latest)
     total = sum(sizes.values())
     if total < 1:
@@ -71,9 +71,10 @@ def latest_within_bytes(
     bytes_max: int,
     bytes_between: Callable[[TopicPartition, int, int], int],
 ) -> Ends:
-    """The end of a batch of about so many stored bytes, with at least one record of each partition.
+    """Returns the ends of a batch of about `bytes_max` stored bytes, with at least one record of
+    each partition that has unread ones.
 
-    bytes_between(partition, start, end) may be an estimate, but does not fall as `end` grows."""
+    `bytes_between(partition, start, end)` may be an estimate, but does not fall as `end` grows."""
     sizes = {tp: bytes_between(tp, start[tp], latest[tp]) for tp in waiting(start, latest)}
     total = sum(sizes.values())
     ends = dict(latest)
@@ -101,7 +102,8 @@ class MinOffsets:
     last_ms: int | None = None
 
     def is_due(self, start: Positions, latest: Positions, *, now_ms: int) -> bool:
-        """Whether a batch runs now. The first one does; each batch that runs restarts the delay."""
+        """Returns whether a batch runs now. The first one does; each batch that runs restarts the
+        delay."""
         enough = sum(waiting(start, latest).values()) >= self.offsets_min
         over = self.last_ms is None or now_ms - self.last_ms >= self.delay_ms
         if enough or over:
@@ -134,7 +136,7 @@ def split(
     tasks_min: int | None = None,
     records_max: int | None = None,
 ) -> list[TaskRange]:
-    """A task for each range, or several: see above."""
+    """Returns a task for each range, or several (the rules are at the top of this file)."""
     found = [one for one in ranges if one.size]
     if records_max is not None:
         found = [part for one in found for part in _cut(one, math.ceil(one.size / records_max))]
@@ -178,7 +180,7 @@ class DataLoss(Exception):
 
 @dataclass(slots=True)
 class Start:
-    """The start offsets of a batch, and descriptions of the lost ranges."""
+    """The start offsets of a batch, and descriptions of the ranges that are lost."""
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
@@ -193,12 +195,12 @@ def starting(
     ids_before: Mapping[str, bytes] | None = None,
     ids_now: Mapping[str, bytes] | None = None,
 ) -> Start:
-    """The start offset of each existing partition.
+    """Returns the start offset of each existing partition.
 
-    asked: the end of the batch before; a partition that it lacks is new and is read from its
-    earliest offset. ids_before: the known topic ids at that time, and ids_now those of today; a
-    topic with another id is read from its begin. Raises DataLoss, with all lost ranges, unless data
-    loss is allowed."""
+    `asked`: the end of the previous batch; a partition that it lacks is new, and the batch reads it
+    from its earliest offset. `ids_before`: the known topic ids at that time; `ids_now`: the current
+    ones. The batch reads a topic with another id from its start. Raises DataLoss, which lists all
+    lost ranges, unless `fail_on_data_loss` is False."""
     found = Start()
     before, now = ids_before or {}, ids_now or {}
     renewed = {

@@ -1,4 +1,4 @@
-"""The start of a query and the end of a batch: options turned into offsets."""
+"""Turns options into offsets: the start of a query and the end of a batch."""
 
 from barnabas.client import Cluster, list_offsets
 from barnabas.client.groups import committed_offsets
@@ -20,7 +20,8 @@ EARLIEST_MARK = -2
 def first_offsets(
     cluster: Cluster, options: SourceOptions, seen: Seen
 ) -> dict[TopicPartition, int]:
-    """The offsets of the options; they may lie outside of the partition. Raises BadOption."""
+    """Returns the start offsets that the options name; they may lie outside the partition. Raises
+    BadOption, and errors of client and brokers."""
     earliest, latest = seen.earliest(), seen.latest(options.committed)
     if options.start_times is not None:
         found = _of_times(cluster, "startingOffsetsByTimestamp", options.start_times, seen)
@@ -44,7 +45,8 @@ def first_offsets(
 
 
 def last_offsets(cluster: Cluster, options: SourceOptions, seen: Seen) -> dict[TopicPartition, int]:
-    """The end offsets of a batch, within the partitions. Raises BadOption."""
+    """Returns the end offsets of a batch, at most the ends of the partitions. Raises BadOption, and
+    errors of client and brokers."""
     latest = seen.latest(options.committed)
     if options.end_times is not None:
         found = _of_times(cluster, "endingOffsetsByTimestamp", options.end_times, seen)
@@ -62,7 +64,8 @@ def last_offsets(cluster: Cluster, options: SourceOptions, seen: Seen) -> dict[T
 
 
 def offsets_at(cluster: Cluster, seen: Seen, time_ms: int) -> dict[TopicPartition, int]:
-    """The first record of each partition at or after a time; -1: none is so late."""
+    """Returns the offset of the first record of each partition at or after a time in ms since 1970;
+    -1 when there is none."""
     return _of_times(cluster, "", time_ms, seen)
 
 

@@ -1,14 +1,14 @@
-"""The lag of a query from its progress events, and commits of its offsets to a group.
+"""Calculates a query's lag from its progress events, and commits its offsets to a group.
 
     from barnabas.spark.progress import GroupCommits, lag
 
-    lag(query.lastProgress)               # {("news", 0): 1200, ...} records that wait
+    lag(query.lastProgress)               # {("news", 0): 1200, ...} unread records
     spark.streams.addListener(GroupCommits("127.0.0.1:9092", "nightly", query="to-parquet"))
     GroupCommits("10.0.0.1:9093", "nightly", options={"kafka.security.protocol": "SSL"})
 
 A source commits to `commitOffsetsToGroup` when Spark asks for the next batch, which is at the next
-trigger. When triggers are far apart the listener commits right after each batch. It works for
-spark-sql-kafka's sources too.
+trigger. The listener commits right after each batch, which matters when triggers are far apart. It
+works for spark-sql-kafka's sources too.
 """
 
 import json
@@ -34,14 +34,15 @@ log = logging.getLogger("barnabas.spark")
 
 
 def _offsets(source: Any, name: str) -> Offsets:
-    """The offsets of one source in a progress event, which has them as text or as parsed JSON."""
+    """Returns the offsets of one source in a progress event, which has them as text or as parsed
+    JSON."""
     found = source[name] if isinstance(source, dict) else getattr(source, name)
     text = found if isinstance(found, str) else json.dumps(found)
     return kafka_offsets(text) or {}
 
 
 def lag(progress: Any) -> dict[tuple[str, int], int]:
-    """The number of unread offsets of each partition after a batch, over all sources of the
+    """Returns the number of unread offsets of each partition after a batch, over all sources of the
     query."""
     found: dict[tuple[str, int], int] = {}
     for source in progress["sources"] if isinstance(progress, dict) else progress.sources:
@@ -56,8 +57,8 @@ def lag(progress: Any) -> dict[tuple[str, int], int]:
 class GroupCommits(StreamingQueryListener):
     """Commits the end of each finished batch to a group.
 
-    query: the name of a query; None: every query of the session. options: connection options, as
-    the query's own of TLS and SASL. Raises BadOption."""
+    `query`: the name of a query; None: every query of the session. `options`: connection options
+    such as the query's TLS and SASL options. Raises BadOption."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The readers that PySpark calls in the driver and in its workers.
 
-A reader goes to the workers with the requested schema. When a job names its columns
-(`.schema("value binary, offset bigint")`), only those are produced.
+Spark sends a reader to the workers with the requested schema. When a job names its columns
+(`.schema("value binary, offset bigint")`), the reader produces only these.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,7 +50,7 @@ class TaskPartition(InputPartition):
 
 
 def checked(schema: StructType) -> StructType:
-    """Raises BadOption for a column that records do not have."""
+    """Returns the schema. Raises BadOption for a column that records do not have."""
     for field in schema.fields:
         kind = field.dataType.simpleString()
         if COLUMNS.get(field.name) != kind:
@@ -77,7 +77,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         found = plan_batch(self.options, self.narrowed)
-        # Without any Spark would run one task all the same, and ask it for partition None.
+        # Without a partition Spark would still run one task, and pass None as its partition.
         return [TaskPartition(task) for task in found] or [InputPartition(None)]
 
     def read(self, partition: Any) -> Iterator["pyarrow.RecordBatch"]:
@@ -85,11 +85,12 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One object lives in the driver while the query runs; copies of it read in workers."""
+    """Reads a stream. One object lives in the driver while the query runs; its copies read in
+    workers."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options, self.schema = options, checked(schema)
-        self._stream: Stream | None = None  # of the driver's
+        self._stream: Stream | None = None  # only the driver's object has one
 
     @property
     def stream(self) -> Stream:
@@ -101,8 +102,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return document(self.stream.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Of several limits Spark can be told one; it only hands it back to latestOffset, and there
-        # all of them are looked at.
+        # Spark accepts one limit of several. It only passes it back to latestOffset, which applies
+        # all of them.
         if self.options.offsets_max is not None:
             return ReadMaxRows(self.options.offsets_max)
         if self.options.bytes_max is not None:
@@ -120,7 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offsets_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
         )
         end = self.stream.latest(begin, asked)
-        # Spark compares the text, which may be of another source before this one.
+        # Spark compares the text, and another source may have written the text before this one.
         return start if end == begin else document(end)
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:

@@ -1,16 +1,16 @@
-"""S3 and compatible stores, through boto3: put if absent, without renames.
+"""S3 and compatible stores, through boto3: conditional puts instead of renames.
 
-    s3://BUCKET/PREFIX (s3a: is the same)   credentials, region and AWS_ENDPOINT_URL_S3 as every
-                                            program with boto3 takes them
+    s3://BUCKET/PREFIX (s3a: is the same)   credentials, region and AWS_ENDPOINT_URL_S3 as in every
+                                            program with boto3
 
-`If-None-Match: *` writes a name once: S3 has it since August 2024, and so do MinIO, R2, Ceph,
-Google's and others. A store that ignores the header would silently take a second writer's bytes, so
-each store is tested first: a probe is put twice, and a store that takes both is refused. We
-considered pyarrow's S3 file system and s3fs: the first sends no such header, the second uses boto3
-itself.
+`If-None-Match: *` writes a name only once: S3 has it since August 2024, and so do MinIO, R2, Ceph,
+Google's store and others. A store that ignores the header would silently accept a second writer's
+bytes. So this module tests each store first: it puts a probe twice, and refuses a store that
+accepts both. We considered pyarrow's S3 file system and s3fs: the first sends no such header, the
+second uses boto3 itself.
 
-S3 has no rename. `publish` copies file by file inside the store, with _SUCCESS last and if absent:
-without it the others do not count. A crash before it leaves copies, under names that the next
+S3 has no rename. `publish` copies file by file inside the store, and puts _SUCCESS last, if it is
+absent: readers ignore the others without it. A crash before that leaves copies, which the next
 attempt overwrites.
 """
 
@@ -25,9 +25,9 @@ from urllib.parse import urlsplit
 from barnabas.spark.failures import CheckpointError
 from barnabas.spark.store import FILE_BYTES_MAX, SUCCESS
 
-WRITER = "writer"  # metadata: who wrote an object
-SPOOLED_BYTES = 4 * 1024 * 1024  # of a new file in memory; more goes to TMPDIR first
-CONFLICTS_MAX = 5  # answers 409: another put of that name is under way
+WRITER = "writer"  # metadata of an object: the put that wrote it
+SPOOLED_BYTES = 4 * 1024 * 1024  # of a new file that stay in memory; more go to TMPDIR
+CONFLICTS_MAX = 5  # responses 409: another put of that name is in progress
 DELETED_AT_ONCE = 1000  # S3's limit
 
 
@@ -54,7 +54,7 @@ class S3Files:
         return f"{self.prefix}/{path}" if self.prefix else path
 
     def _below(self, directory: str) -> str:
-        """The prefix of the keys of all its objects."""
+        """Returns the prefix of the keys of all objects in a directory."""
         return "".join(f"{part}/" for part in (self.prefix, directory) if part)
 
     def names(self, directory: str) -> list[str]:
@@ -81,8 +81,8 @@ class S3Files:
             raise FileExistsError(17, "it already exists", self.shown(path))
 
     def _put_once(self, path: str, data: bytes) -> bool:
-        """Whether these bytes have the name now. When an answer was lost, boto3 sends the put again
-        and finds its own object: `writer` identifies it."""
+        """Returns whether the name has these bytes now. When a response was lost, boto3 repeats the
+        put and finds its own object, which `writer` identifies."""
         writer = str(uuid.uuid4())
         for attempt in range(CONFLICTS_MAX):
             try:
@@ -105,7 +105,7 @@ class S3Files:
         return False
 
     def _try(self) -> None:
-        """Tests a store once, before its first put. Raises CheckpointError."""
+        """Tests a store once, before the first put. Raises CheckpointError."""
         if self._is_tried:
             return
         probe = f".probe.{uuid.uuid4()}"

@@ -1,4 +1,4 @@
-"""Arrow scalars without pandas.
+"""Makes Arrow scalars without pandas.
 
 pyarrow's own `scalar` and `array` check whether their argument is a pandas object, and import
 pandas for that: half a second of CPU at each start of a Spark worker."""
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow
 
-FORMATS = {32: "=i", 64: "=q"}  # by bits
+FORMATS = {32: "=i", 64: "=q"}  # by the bits of the type
 
 
 def scalar(value: int | str | None, kind: "pyarrow.DataType") -> "pyarrow.Scalar":
-    """value: None, the text of pa.string(), or what is kept of integers, dates and times."""
+    """Returns a scalar of type `kind`. `value`: None, the text of a pa.string(), or the integer
+    with which Arrow stores an integer, a date or a time."""
     import pyarrow as pa
 
     if value is None:

@@ -6,8 +6,9 @@ text of an Avro schema, or to a Schema. A registry gets the requests GET /schema
 /subjects/SUBJECT/versions/VERSION for references; Protobuf schemas are fetched in their serialized
 form (?format=serialized).
 
-The schema of an id never changes, so a process fetches it once. Limits: ANSWER_BYTES_MAX and
-TIMEOUT_S for an answer, REFERENCES_MAX references of one schema, CACHE_MAX schemas.
+The schema of an id never changes, so a process fetches it once. Limits: ANSWER_BYTES_MAX
+bytes and TIMEOUT_S seconds for a response, REFERENCES_MAX references for a schema, and CACHE_MAX
+schemas for the cache.
 """
 
 import base64
@@ -30,14 +31,14 @@ REFERENCES_MAX, CACHE_MAX = 200, 1000
 
 
 class SchemaError(Exception):
-    """A schema is missing, unreadable, or of another kind; `str` is one plain line."""
+    """A schema is missing, unreadable, or of another kind; `str` gives one plain line."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """kind: AVRO, PROTOBUF or JSON. text: Avro's or JSON's schema. files: Protobuf's serialized
-    FileDescriptorProtos, imported files first. named: texts of the referenced Avro schemas, in the
-    order in which they are needed."""
+    """A schema. `kind`: AVRO, PROTOBUF or JSON. `text`: the schema of Avro or JSON. `files`:
+    Protobuf's serialized FileDescriptorProtos, imported files first. `named`: the texts of the
+    referenced Avro schemas, each after those that it needs."""
 
     kind: str
     text: str = ""
@@ -46,20 +47,20 @@ class Schema:
 
 
 class Schemas(Protocol):
-    """Anything that can be pickled and knows schemas by id."""
+    """Any object that knows schemas by id, and that Spark can pickle."""
 
     def schema(self, schema_id: int) -> Schema:
-        """Raises SchemaError."""
+        """Returns the schema with this id. Raises SchemaError."""
 
 
 @dataclass(frozen=True)
 class KnownSchemas:
-    """Schemas given as a mapping."""
+    """Schemas that the caller gives as a mapping."""
 
     known: Mapping[int, Schema | str]
 
     def schema(self, schema_id: int) -> Schema:
-        """Raises SchemaError."""
+        """Returns the schema with this id. Raises SchemaError."""
         found = self.known.get(schema_id)
         if found is None:
             raise SchemaError(f"there is no schema {schema_id}")
@@ -68,12 +69,12 @@ class KnownSchemas:
 
 @dataclass(frozen=True)
 class SchemaDirectory:
-    """Schemas in files, on every machine that decodes."""
+    """Schemas in files. Every machine that decodes must have the directory."""
 
     path: str
 
     def schema(self, schema_id: int) -> Schema:
-        """Raises SchemaError."""
+        """Returns the schema with this id. Raises SchemaError."""
         for suffix, kind in SUFFIXES.items():
             file = Path(self.path) / f"{schema_id}{suffix}"
             try:
@@ -90,17 +91,19 @@ class SchemaDirectory:
 
 @dataclass(frozen=True)
 class Registry:
-    """A schema registry. url: http://HOST:PORT, with user:password@ before the host if need be."""
+    """A schema registry. `url`: http://HOST:PORT, with user:password@ before the host if it is
+    needed."""
 
     url: str
 
     def schema(self, schema_id: int) -> Schema:
-        """Raises SchemaError."""
+        """Returns the schema with this id. Raises SchemaError."""
         return _registered(self.url.rstrip("/"), schema_id)
 
 
 def schemas_of(given: "Schemas | Mapping[int, Schema | str] | str") -> Schemas:
-    """A registry for what begins with http:// or https://, a directory for another text."""
+    """Returns a registry for text that begins with http:// or https://, a directory for other
+    text."""
     if isinstance(given, str):
         is_url = given.startswith(("http://", "https://"))
         return Registry(given) if is_url else SchemaDirectory(given)
@@ -125,8 +128,8 @@ def _registered(url: str, schema_id: int) -> Schema:
 
 
 def _referred(url: str, answer: Mapping[str, Any], form: str) -> list[Mapping[str, Any]]:
-    """The direct and indirect references of a schema, each once, before the schemas that need
-    it."""
+    """Returns the direct and indirect references of a schema, each once, before the schemas that
+    need it."""
     found: dict[tuple[str, int], Mapping[str, Any]] = {}
     under_way: set[tuple[str, int]] = set()
 
@@ -177,7 +180,7 @@ def _get(url: str, path: str) -> dict[str, Any]:
 
 
 def _shown(url: str) -> str:
-    """The URL without its password."""
+    """Returns the URL without its password."""
     parts = urllib.parse.urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 

@@ -7,8 +7,8 @@
     rows.option("subscribe", "news").load()
 
 The driver plans (batch.py, stream.py); workers read files or Fetch and return Arrow batches
-(readers.py). sink.py writes. Spark starts one Python process for the schema and another one to plan
-whenever a query begins: each imports only what it needs.
+(readers.py). sink.py writes. When a query begins, Spark starts one Python process for the schema
+and another one for the plan, so each module imports only what it needs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HEADERS = ", headers array<struct<key: string, value: binary>>"
 
 
 class BarnabasSource(DataSource):
-    """Options: barnabas.spark.options."""
+    """The data source `barnabas`. barnabas.spark.options lists its options."""
 
     @classmethod
     def name(cls) -> str:
@@ -63,7 +63,7 @@ class BarnabasSource(DataSource):
         from barnabas.spark.sink import StreamWriter
         from barnabas.spark.sink_options import parse_sink_options
 
-        # Output mode complete sends all rows each time, as updates of their keys.
+        # Output mode complete sends all rows each time; they are updates of their keys.
         return StreamWriter(parse_sink_options(self._given()), schema)
 
     def _given(self) -> dict[str, str]:

@@ -17,42 +17,45 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol
 
-FILE_BYTES_MAX = 1 << 30  # a sink's compacted log may be large; a checkpoint's other files are not
+FILE_BYTES_MAX = 1 << 30  # only a sink's compacted log may be large
 SUCCESS = "_SUCCESS"  # Hadoop's name for it
 
 
 class Files(Protocol):
-    """A store of files; its names are relative to the checkpoint."""
+    """A store of files. Paths are relative to its root."""
 
     def shown(self, path: str) -> str:
-        """The full name, for messages."""
+        """Returns the full name, for messages."""
 
     def names(self, directory: str) -> list[str]:
-        """The names in a directory, without hidden files; none when the directory is absent."""
+        """Returns the names in a directory, without hidden files; [] when the directory is absent.
+        Raises OSError."""
 
     def read(self, path: str) -> bytes:
-        """Raises FileNotFoundError, ChecksumMismatch, OSError."""
+        """Returns the bytes of a file. Raises FileNotFoundError, ChecksumMismatch, CheckpointError
+        (too large), OSError."""
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Raises FileExistsError, OSError."""
+        """Writes a new file. Raises FileExistsError, OSError."""
 
     def replace(self, path: str, data: bytes) -> None:
-        """Raises OSError."""
+        """Writes a file, new or not. Raises OSError."""
 
     def delete(self, path: str) -> None:
         """Deletes a file; a missing one is not an error. Raises OSError."""
 
     def modified_ms(self, path: str) -> int:
-        """Raises FileNotFoundError, OSError."""
+        """Returns the time of the last change in ms since 1970. Raises FileNotFoundError,
+        OSError."""
 
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A new file to write, which exists and is durable when the context ends without an error.
-        Raises OSError."""
+        """Returns a new file to write, which exists and is durable when the context ends without an
+        error. Raises OSError."""
 
     def publish(self, files: Mapping[str, str], directory: str, *, gathered: str) -> None:
-        """`files`: for each name below the new directory the path of its file; _SUCCESS is one of
-        them. `gathered`: a directory name of the caller's own, where a store may collect the files
-        first. Raises FileExistsError, OSError."""
+        """Moves files into the new directory `directory`. `files`: for each name below the new
+        directory the path of its file; _SUCCESS is one of the names. `gathered`: a directory of the
+        caller, where a store may collect the files first. Raises FileExistsError, OSError."""
 
     def delete_tree(self, directory: str) -> None:
         """Deletes a directory with its content; a missing one is not an error. Raises OSError."""

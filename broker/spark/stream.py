@@ -4,17 +4,17 @@ Spark calls, in the driver and from one thread: `initial` (for a new query), `la
 the next batch, `tasks` for its ranges; then it runs the tasks and writes the batch's end into its
 checkpoint. After a crash it runs the newest batch again: it calls `tasks` with the same range.
 
-The range of the first batch is `initial` to its end, and the checkpoint holds only the end. So when
-the same options may mean other offsets later (latest, group, ...) the first batch is empty: its
-end, which the checkpoint keeps, is the start of the query.
+The range of the first batch is from `initial` to its end, and the checkpoint holds only the end. So
+when the same options may mean other offsets later (latest, group, ...) the first batch is empty:
+its end, which the checkpoint keeps, is the start of the query.
 
-Every end contains the topic ids (offsets.py), so that a topic that was deleted and created again is
-detected after a restart too. When an end lacks ids (spark-sql-kafka wrote it) the ids that this
-object saw first are used.
+Every end contains the topic ids (offsets.py), so the query detects after a restart too that a topic
+was deleted and created again. When an end lacks ids (spark-sql-kafka wrote it) the query uses the
+ids that this object saw first.
 
-Spark calls `latest` when everything before its `start` is in the checkpoint's commits: then the
-offsets are committed to the group. It calls it once more after the last batch of an AvailableNow
-run, so that the group has the end of that batch.
+Spark calls `latest` when everything before its `start` is in the checkpoint's commits: then this
+class commits the offsets to the group. Spark calls it once more after the last batch of an
+AvailableNow run, so that the group has the end of that batch.
 """
 
 import logging
@@ -44,14 +44,14 @@ from barnabas.spark.subscription import Seen, look, stored_bytes
 
 log = logging.getLogger("barnabas.spark")
 
-LAGGING_TRIES, LAGGING_PAUSE_S = 5, 0.2  # a broker that has just begun to lead a partition
+LAGGING_TRIES, LAGGING_PAUSE_S = 5, 0.2  # for a broker that has just become the leader
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
     """Spark's own limits for one batch, besides the options; None: no limit."""
 
-    everything: bool = False  # whatever the options say
+    everything: bool = False  # overrides the options
     offsets_max: int | None = None
 
 
@@ -60,7 +60,7 @@ class Point:
     """The position of a query."""
 
     offsets: Ends = field(default_factory=dict)
-    ids: TopicIds = field(default_factory=dict)  # of its topics, as far as they are known
+    ids: TopicIds = field(default_factory=dict)  # the known ids of its topics
 
 
 class Stream:
@@ -71,13 +71,13 @@ class Stream:
     ) -> None:
         self.options, self._now_ms = options, now_ms
         self._cluster: Cluster | None = None
-        self._ids: TopicIds = {}  # of the topics when they were seen first
+        self._ids: TopicIds = {}  # the first ids that this object saw
         self._initial: Point | None = None
         self._first_is_empty = False
         self._target: Ends | None = None  # where an AvailableNow run ends
         self._newest: Ends | None = None
         self._in_group: Offsets = {}
-        self._there: TopicIds = {}  # topics, when they were looked at last
+        self._there: TopicIds = {}  # the ids at the last look
         self._held = MinOffsets(options.offsets_min or 0, options.delay_ms)
 
     def close(self) -> None:
@@ -87,8 +87,8 @@ class Stream:
     # ------------------------------------------------------------------------- where it begins
 
     def initial(self) -> Point:
-        """The start of a new query. It stays the same for this object: Spark calls it
-        repeatedly."""
+        """Returns the start of a new query; Spark calls it repeatedly, and the result stays the
+        same."""
         if self._initial is None:
             seen = self._look()
             asked = first_offsets(self._connected(), self.options, seen)
@@ -114,11 +114,12 @@ class Stream:
         self._target = self._look().latest(self.options.committed)
 
     def newest(self) -> Ends | None:
-        """The ends of the partitions at the last `latest`, for the lag."""
+        """Returns the ends of the partitions at the last call of `latest`, for the lag; None before
+        it."""
         return self._newest
 
     def latest(self, start: Point, limit: Limit = Limit()) -> Point:
-        """The end of the next batch; `start` when no batch shall run now."""
+        """Returns the end of the next batch; `start` when no batch is to run now."""
         if self._first_is_empty:
             self._first_is_empty = False
             return start
@@ -132,13 +133,13 @@ class Stream:
             latest = {
                 tp: min(at, self._target.get(tp, at)) for tp, at in latest.items() if tp in kept
             }
-        # Uncommitted records may have been read before the isolation was changed.
+        # The query may have read uncommitted records before the user changed the isolation level.
         latest = {tp: max(at, begin[tp]) for tp, at in latest.items()}
         ends = self._within(begin, latest, seen, limit)
         return start if ends is None else Point(ends, seen.known_ids())
 
     def _within(self, begin: Positions, latest: Ends, seen: Seen, limit: Limit) -> Ends | None:
-        """The end of a batch within the limits; None: the batch has to wait."""
+        """Returns the end of a batch within the limits; None when the batch has to wait."""
         options = self.options
         if limit.everything:
             return latest
@@ -156,14 +157,14 @@ class Stream:
     # ----------------------------------------------------------------------------- what is read
 
     def tasks(self, start: Point, end: Point) -> list[Task]:
-        """The tasks of a batch that the checkpoint holds."""
+        """Returns the tasks of a batch that the checkpoint holds."""
         if self._first_is_empty:
             self._first_is_empty = False
-            return []  # run again after a crash: see above
+            return []  # the first batch runs again after a crash: see above
         seen = self._look_from(end)
         there = Seen({tp: row for tp, row in seen.bounds.items() if tp in end.offsets}, seen.ids)
-        # Made anew since the batch was planned: nothing of what it was to read is left, and the
-        # next one begins where the new topic does.
+        # The topic was created again after this batch was planned: none of the batch's records
+        # exist any more, and the next batch begins at the start of the new topic.
         ids = there.known_ids()
         others = {topic: i for topic, i in end.ids.items() if ids.get(topic, i) != i}
         begin = self._starting(start.offsets, self._ids | start.ids | others, there)
@@ -202,7 +203,8 @@ class Stream:
         try:
             commit_offsets(self._connected(), group, rows)
         except (KafkaError, ClientError) as error:
-            # The query's position is in its checkpoint; the next batch commits again.
+            # The query's position is in its checkpoint, and the next batch commits to the group
+            # again.
             log.warning("could not commit the query's offsets to group %s: %s", group, error)
             return
         self._in_group = rows
@@ -217,14 +219,15 @@ class Stream:
     def _look(self) -> Seen:
         cluster = self._connected()
         for topic in self._there:
-            cluster.forget(topic)  # there may be more partitions, or it may be another one
+            cluster.forget(topic)  # it may have more partitions, or be another topic
         seen = look(cluster, self.options)
         self._there = seen.ids
         self._ids = seen.known_ids() | self._ids
         return seen
 
     def _look_from(self, known: Point) -> Seen:
-        """Fetches the ends; when they lie below the known ones, again for a moment."""
+        """Fetches the ends. When they lie below the known ones, repeats it up to LAGGING_TRIES
+        times."""
         before = self._ids | known.ids
         for _ in range(LAGGING_TRIES):
             seen = self._look()
@@ -238,7 +241,7 @@ class Stream:
 
 
 def point(document: Mapping[str, Mapping[str, int]]) -> Point:
-    """The offsets of a line of Spark's JSON."""
+    """Returns the offsets in a line of Spark's JSON."""
     return Point(
         {(t, int(index)): at for t, rows in document.items() for index, at in rows.items()},
         marked_ids(document),
@@ -246,7 +249,7 @@ def point(document: Mapping[str, Mapping[str, int]]) -> Point:
 
 
 def document(point: Point) -> dict[str, dict[str, int]]:
-    """The line of Spark's JSON for offsets, in order."""
+    """Returns the line of Spark's JSON for offsets, in order."""
     found: dict[str, dict[str, int]] = {}
     for (topic, index), offset in sorted(point.offsets.items()):
         found.setdefault(topic, {})[str(index)] = offset

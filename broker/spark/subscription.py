@@ -19,10 +19,10 @@ class Seen:
     """The state of the subscription at one moment."""
 
     bounds: dict[TopicPartition, Bounds] = field(default_factory=dict)
-    ids: dict[str, bytes] = field(default_factory=dict)  # of topics
+    ids: dict[str, bytes] = field(default_factory=dict)  # by topic
 
     def known_ids(self) -> TopicIds:
-        """The topic ids; brokers before Kafka 2.8 have none."""
+        """Returns the topic ids; brokers before Kafka 2.8 have none."""
         return {topic: topic_id for topic, topic_id in self.ids.items() if any(topic_id)}
 
     def earliest(self) -> dict[TopicPartition, int]:
@@ -42,7 +42,8 @@ class Seen:
 
 
 def look(cluster: Cluster, options: SourceOptions) -> Seen:
-    """Raises BadOption, UnknownTopicOrPartition, and the errors of client and brokers."""
+    """Returns the state of the topics and partitions that the options name. Raises BadOption,
+    UnknownTopicOrPartition, and the errors of client and brokers."""
     wanted = _wanted(cluster, options)
     seen = Seen(ids={topic: cluster.topic(topic).topic_id for topic in wanted})
     for topic, indexes in wanted.items():
@@ -74,8 +75,8 @@ def _wanted(cluster: Cluster, options: SourceOptions) -> dict[str, list[int]]:
 def places(
     cluster: Cluster, options: SourceOptions, wanted: dict[str, list[int]]
 ) -> dict[TopicPartition, LogDirectory]:
-    """The directories of the partitions whose files can be read here. Raises BadOption when the
-    options require files and they are absent."""
+    """Returns the directories of the partitions whose files this process can read. Raises BadOption
+    when the options require files and they are absent, and NoFilesHere."""
     if options.source == "wire":
         return {}
     found: dict[TopicPartition, LogDirectory] = {}
@@ -95,8 +96,9 @@ def places(
 def stored_bytes(
     cluster: Cluster, options: SourceOptions, seen: Seen
 ) -> Callable[[TopicPartition, int, int], int]:
-    """The number of bytes between two offsets of a partition: by the offset index when its files
-    are here, else in proportion to the size that the broker answers."""
+    """Returns a function: the number of bytes between two offsets of a partition, by the offset
+    index when its files are on this machine, else in proportion to the size that the broker
+    answers."""
     wanted = seen.partitions()
     here = places(cluster, options, wanted)
     tables = {tp: row.byte_table() for tp, row in here.items()}
@@ -114,7 +116,8 @@ def stored_bytes(
 def _mean_bytes(
     cluster: Cluster, seen: Seen, wanted: dict[str, list[int]]
 ) -> dict[TopicPartition, float]:
-    """The average bytes of a record; 1 when the broker does not answer a size."""
+    """Returns the average bytes of a record by partition; 1 when the broker does not answer a
+    size."""
     found = {(topic, index): 1.0 for topic, rows in wanted.items() for index in rows}
     leaders = {
         cluster.topic(topic).partitions[index].leader

@@ -1,27 +1,28 @@
-"""HDFS by its REST interface (WebHDFS, which HttpFS and Knox speak too), in Python alone.
+"""HDFS through its REST interface (WebHDFS, which HttpFS and Knox serve too), in Python alone.
 
-The other ways need more than pip installs: libhdfs a native library and a Hadoop installation, the
-Java client a JVM beside every Python worker. fsspec's webhdfs lacks the refusing rename
-(docs/decisions/storage-libraries.md). The calls, all below http://NODE/webhdfs/v1/PATH:
+The other ways need more than pip installs: libhdfs needs a native library and a Hadoop
+installation, the Java client needs a JVM beside every Python worker. fsspec's webhdfs lacks a
+rename that refuses an existing name (docs/decisions/storage-libraries.md). The calls, all below
+http://NODE/webhdfs/v1/PATH:
 
     GET    LISTSTATUS, GETFILESTATUS, OPEN          OPEN and CREATE answer 307 with the address of
     PUT    MKDIRS, CREATE, RENAME                   a data node, which gets the same request
     DELETE DELETE
 
-A file is written under a temporary name and renamed with renameoptions=NONE, which the name node
-refuses when the name is taken: one step there, as Spark itself does it. A directory is published by
-the same rename. HDFS keeps its own checksums, so there are no .crc files.
+This store writes a file under a temporary name and renames it with renameoptions=NONE. The name
+node refuses the rename when the name exists, in one step, as for Spark itself. The same rename
+publishes a directory. HDFS keeps its own checksums, so there are no .crc files.
 
     webhdfs://HOST:PORT/PATH    the name node's HTTP address, or a gateway's; swebhdfs: over TLS
-    hdfs://HOST[:PORT]/PATH     HTTP at HOST:9870, unless hdfs-site.xml says where: HADOOP_CONF_DIR
-    hdfs://SERVICE/PATH         name nodes of a service that hdfs-site.xml describes (the active one
-                                is found); hdfs:///PATH is fs.defaultFS of core-site.xml
+    hdfs://HOST[:PORT]/PATH     HTTP at HOST:9870, or the address in HADOOP_CONF_DIR/hdfs-site.xml
+    hdfs://SERVICE/PATH         name nodes of a service that hdfs-site.xml describes (the store
+                                finds the active one); hdfs:///PATH is fs.defaultFS of core-site.xml
 
-The user is HADOOP_USER_NAME or the one of this process. Kerberos is not supported: a cluster that
+The user is HADOOP_USER_NAME or the user of this process. Kerberos is not supported: a cluster that
 requires it answers 401, which is an error.
 
-A broken request is not repeated: it is unknown whether a rename was carried out. The next read of
-the checkpoint shows it.
+The store does not repeat a broken request, because it does not know whether the name node carried
+out a rename. The next read of the checkpoint shows it.
 
 Source: Apache Hadoop's WebHDFS REST API; seen with Hadoop 3.5.0.
 """
@@ -46,18 +47,18 @@ from barnabas.spark.store import FILE_BYTES_MAX
 TIMEOUT_S = 60.0
 HTTP_PORT = 9870
 HTTPS_PORT = 9871
-ANSWER_BYTES_MAX = 256 * 1024 * 1024  # a listing; a file may have FILE_BYTES_MAX
+ANSWER_BYTES_MAX = 256 * 1024 * 1024  # of a listing; a file may have FILE_BYTES_MAX
 CHUNK_BYTES = 1024 * 1024
-SPOOLED_BYTES = 4 * 1024 * 1024  # of a new file in memory; more goes to TMPDIR first
+SPOOLED_BYTES = 4 * 1024 * 1024  # of a new file that stay in memory; more go to TMPDIR
 NAME_NODES_MAX = 16
 
 
 class Unreached(Exception):
-    """The node got no request: another one may get it."""
+    """The node did not get the request: the caller may send it to another one."""
 
 
 class WebHdfsFiles:
-    """A directory of HDFS, created with the first file."""
+    """A directory of HDFS; the first file creates it."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -147,8 +148,8 @@ class WebHdfsFiles:
         answer_bytes_max: int = ANSWER_BYTES_MAX,
         **parameters: str,
     ) -> bytes:
-        """The answer's body. Raises FileNotFoundError, FileExistsError, PermissionError, OSError;
-        each names the file."""
+        """Returns the body of the response. Raises FileNotFoundError, FileExistsError,
+        PermissionError, OSError; each names the file."""
         query = urlencode({"op": op, "user.name": self.user, **parameters})
         place = quote(posixpath.join(self.root, path).rstrip("/") or "/")
         unreached: OSError | None = None
@@ -215,7 +216,7 @@ class WebHdfsFiles:
 
 
 def _remote(data: bytes) -> tuple[str, str]:
-    """The Java exception's class and its first line."""
+    """Returns the class of the Java exception and its first line."""
     try:
         found = json.loads(data)["RemoteException"]
         return str(found["exception"]), str(found.get("message", "")).partition("\n")[0]
@@ -227,7 +228,7 @@ def _remote(data: bytes) -> tuple[str, str]:
 
 
 def _nodes(url: str, scheme: str, netloc: str) -> list[str]:
-    """The HTTP addresses of the name nodes. Raises CheckpointError."""
+    """Returns the HTTP addresses of the name nodes. Raises CheckpointError."""
     if scheme != "hdfs":
         if not netloc:
             raise CheckpointError(url, f"{scheme}: needs HOST:PORT")
@@ -256,7 +257,8 @@ def _nodes(url: str, scheme: str, netloc: str) -> list[str]:
 
 
 def hadoop_conf() -> dict[str, str]:
-    """The settings in core-site.xml and hdfs-site.xml of HADOOP_CONF_DIR; none without it."""
+    """Returns the settings in core-site.xml and hdfs-site.xml of HADOOP_CONF_DIR; {} without them.
+    Raises CheckpointError."""
     folder = os.environ.get("HADOOP_CONF_DIR")
     found: dict[str, str] = {}
     for name in ("core-site.xml", "hdfs-site.xml") if folder else ():
