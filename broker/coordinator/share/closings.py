@@ -16,7 +16,7 @@ from barnabas.cext.memory.threads import NamedThread
 
 log = logging.getLogger("barnabas.network")
 
-OnClose = Callable[[int], object]  # with the connection's id
+OnClose = Callable[[int], object]  # called with the connection's id
 
 
 class Connection(Protocol):
@@ -31,7 +31,8 @@ class Closings:
     """The callbacks of one broker for closed connections."""
 
     def __init__(self, next_closed: Callable[[], int | None]) -> None:
-        """`next_closed` waits for the id of a marked connection that has closed; None: no more."""
+        """`next_closed` waits for a marked connection that has closed and returns its id; None ends
+        the thread."""
         self._next_closed = next_closed
         self._lock = threading.Lock()
         self._callbacks: dict[int, list[OnClose]] = {}

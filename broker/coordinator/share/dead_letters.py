@@ -1,6 +1,6 @@
-"""Dead letters (KIP-1191): records that a group gave up are written to the topic it names.
+"""Dead letters (KIP-1191): records that a group gave up are written to the topic that it names.
 
-`errors.deadletterqueue.topic.name` of the group; the topic must begin with the broker's
+The group's `errors.deadletterqueue.topic.name` names the topic, which must begin with the broker's
 `errors.deadletterqueue.topic.name.prefix` and have `errors.deadletterqueue.group.enable`. The
 writer creates a missing topic if `errors.deadletterqueue.auto.create.topics.enable` is true. A
 letter goes to the partition with the same index where it exists. Its headers name its origin:
@@ -39,7 +39,7 @@ log = logging.getLogger("barnabas.share")
 LETTERS_MAX = 10_000
 BATCH_RECORDS_MAX = 500
 BATCH_BYTES_MAX = 512 << 10
-OVERHEAD_BYTES = 512  # of a letter's headers
+OVERHEAD_BYTES = 512  # the size of a letter's headers
 READ_BYTES = 1 << 20
 DECOMPRESSED_BYTES_MAX = 64 << 20
 COMMIT_TIMEOUT_MS = 30_000
@@ -68,7 +68,7 @@ class Replicas(Protocol):
 
 
 class DeadLetters:
-    """The writer of one broker."""
+    """The writer of dead letters of one broker."""
 
     def __init__(
         self,
@@ -94,8 +94,8 @@ class DeadLetters:
         self.written_records = 0
 
     def send(self, letters: Letters) -> None:
-        """Calls `done` on the writer's thread. If the broker stops first, `done` is not called and
-        the range is sent again after the next start."""
+        """Queues a range. The writer's thread calls `done`. If the broker stops first, `done` is
+        not called and the range is sent again after the next start."""
         with self._lock:
             full = len(self._waiting) >= LETTERS_MAX
             if not full and not self._stopping:
@@ -173,8 +173,8 @@ class DeadLetters:
         self.written_records += len(batch)
 
     def _partition_count(self, name: str) -> int:
-        """The partition count of the topic, which this creates if necessary. Raises KafkaError for
-        a topic that must not be used."""
+        """Returns the partition count of the topic, which this method creates if necessary. Raises
+        KafkaError for a topic that must not be used."""
         if self._cluster().topic(name) is None:
             if not self._makes_topics():
                 raise InvalidConfig("the topic does not exist, and auto-creation is off")
@@ -210,14 +210,14 @@ class DeadLetters:
         return Record(None, None, timestamp=now_ms, headers=headers)
 
     def _records(self, letters: Letters) -> Iterator[tuple[int, Record | None]]:
-        """The offsets of the range, with the records that must be copied. In a range that is not
-        copied each offset counts as a record."""
+        """Yields the offsets of the range, with the records that must be copied. In a range that is
+        not copied each offset counts as a record."""
         first, last = letters.rows.first, letters.rows.last
         found = self._copies(letters, first, last) if letters.copies else {}
         for offset in range(first, last + 1):
             if found and offset not in found:
                 if any(row < offset for row in found) and any(row > offset for row in found):
-                    continue  # compacted away
+                    continue  # compaction has removed it
             yield offset, found.get(offset)
 
     def _copies(self, letters: Letters, first: int, last: int) -> dict[int, Record]:

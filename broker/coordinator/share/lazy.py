@@ -19,7 +19,7 @@ from barnabas.wire.batches import Batch
 if TYPE_CHECKING:
     from barnabas.coordinator.share.service import ShareService
 
-RECORD_TYPES = range(10, 16)  # of __consumer_offsets
+RECORD_TYPES = range(10, 16)  # in __consumer_offsets
 
 
 class LazyShareState:
@@ -64,7 +64,7 @@ class LazyShare:
         if self.made is not None:
             self.made.stop()
 
-    # -- towards the group coordinator ----------------------------------------------------------
+    # -- calls of the group coordinator ---------------------------------------------------------
 
     def holds(self, group_id: str) -> bool:
         return self.made is not None and self.made.groups.holds(group_id)

@@ -30,7 +30,7 @@ PRUNE_PERIOD_MS = 300_000
 
 
 class ShareService:
-    """Share groups of one broker."""
+    """The share groups of one broker."""
 
     def __init__(
         self,
@@ -49,7 +49,8 @@ class ShareService:
         level: Callable[[], int],
         closings: Closings,
     ) -> None:
-        """`make_topic`: for dead letters. `level`: of the feature share.version."""
+        """`make_topic` creates a topic for dead letters. `level` returns the level of the feature
+        share.version."""
         self._level = level
         self._closings = closings
         integer = config.integer
@@ -117,7 +118,7 @@ class ShareService:
         self.offsets = ShareOffsets(self.groups, self.state, self.partitions, replicas)
 
     def apply(self, state: ClusterState) -> None:
-        """Applies a new state of the cluster; called with each one."""
+        """Applies a new state of the cluster. The node calls this with each state."""
         self.partitions.apply(state)
         ids = state.topics_by_id.keys()
         if self._topic_ids - ids:
@@ -131,7 +132,7 @@ class ShareService:
             raise UnsupportedVersion()
 
     def release_session(self, group_id: str, member_id: str) -> None:
-        """Ends the session and releases the member's acquired records, at its last request."""
+        """Ends the member's session and releases its acquired records, at its last request."""
         self.sessions.end(group_id, member_id)
         self.partitions.release(group_id, member_id)
 
@@ -140,20 +141,22 @@ class ShareService:
         self._closings.watch(connection, self._connection_closed)
 
     def _connection_closed(self, connection_id: int) -> None:
-        """Makes the records that its members had acquired available to other members at once."""
+        """Ends the sessions of the connection and makes the records that their members had acquired
+        available to other members at once."""
         for (group_id, member_id), places in self.sessions.connection_closed(connection_id):
             self.partitions.release(group_id, member_id)
-            self.waiting.look(places)  # the member's own fetch that waits is over too
+            self.waiting.look(places)  # also ends the member's own waiting fetch
 
     def ensure_state_topic(self) -> None:
-        """Creates the state topic if it does not exist. May wait; raises KafkaError."""
+        """Creates the state topic if it does not exist. May wait. Raises NotCoordinator when it
+        cannot be created."""
         try:
             self.state.journal.ensure()
         except KafkaError as error:
             raise NotCoordinator(str(error)) from error
 
     def _prune(self) -> None:
-        """Deletes outdated records of the state topic; called repeatedly."""
+        """Deletes outdated records of the state topic. A timer calls it repeatedly."""
         self.state.prune()
         if not self._stopping:
             self._timers.after(PRUNE_PERIOD_MS, self._prune)

@@ -25,13 +25,13 @@ FIRST_EPOCH = 0
 LAST_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 
-Place = tuple[bytes, int]  # topic id, partition
-Member = tuple[str, str]  # group, member
+Place = tuple[bytes, int]  # (topic id, partition)
+Member = tuple[str, str]  # (group id, member id)
 
 
 @dataclass(slots=True)
 class Session:
-    """`connection_id`: on which it began."""
+    """One share session. `connection_id`: the connection on which it began."""
 
     epoch: int
     connection_id: int
@@ -40,7 +40,8 @@ class Session:
 
 
 class Asked(NamedTuple):
-    """The session part of a request: the partitions to fetch from, in the order of their turns."""
+    """The session's part of a request: the partitions to fetch from, in the order of their
+    turns."""
 
     session: Session
     places: Sequence[Place]
@@ -49,20 +50,20 @@ class Asked(NamedTuple):
 
 
 class ShareSessions:
-    """All sessions of one broker."""
+    """All share sessions of one broker (Kafka: ShareSessionCache)."""
 
     def __init__(self, sessions_max: Callable[[], int]) -> None:
         self._sessions_max = sessions_max
         self._lock = threading.Lock()
         self._sessions: dict[Member, Session] = {}
         self._by_connection: dict[int, set[Member]] = {}
-        self.evicted_count = 0  # by the end of their connections, since the start
+        self.evicted_count = 0  # sessions that ended with their connection, since the start
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def place_count(self) -> int:
-        """Partitions in all sessions."""
+        """Returns the number of partitions in all sessions."""
         with self._lock:
             return sum(len(row.places) for row in self._sessions.values())
 
@@ -76,8 +77,10 @@ class ShareSessions:
         acknowledges: bool,
         connection_id: int = 0,
     ) -> Asked:
-        """Handles the session part of a ShareFetch. `wanted`: the partitions that the request names
-        beside its acknowledgements. `connection_id` 0: the end of the connection is not watched."""
+        """Handles the session's part of a ShareFetch. `wanted`: the partitions that the request
+        names beside its acknowledgements. `connection_id` 0: the session ignores the end of the
+        connection. Raises ShareSessionNotFound, InvalidShareSessionEpoch, ShareSessionLimitReached,
+        and InvalidRequest for a first fetch that acknowledges records."""
         key = group_id, member_id
         with self._lock:
             if epoch == LAST_EPOCH:
@@ -97,8 +100,8 @@ class ShareSessions:
             return Asked(session, _turned(list(session.places), epoch))
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> bool:
-        """Handles the session part of a ShareAcknowledge; whether it is the session's last
-        request."""
+        """Handles the session's part of a ShareAcknowledge. Returns whether it is the session's
+        last request."""
         key = group_id, member_id
         with self._lock:
             if epoch == FIRST_EPOCH:
@@ -110,12 +113,12 @@ class ShareSessions:
             return False
 
     def end(self, group_id: str, member_id: str) -> None:
-        """Ends a member's session, if it has one."""
+        """Ends the session of a member, if it has one."""
         with self._lock:
             self._end((group_id, member_id))
 
     def end_group(self, group_id: str) -> list[str]:
-        """Ends the sessions of a group; returns the members that had one."""
+        """Ends the sessions of a group and returns the members that had one."""
         with self._lock:
             keys = [key for key in self._sessions if key[0] == group_id]
             for key in keys:
@@ -123,7 +126,7 @@ class ShareSessions:
             return [key[1] for key in keys]
 
     def connection_closed(self, connection_id: int) -> list[tuple[Member, list[Place]]]:
-        """Ends the sessions of a closed connection; returns them with their partitions."""
+        """Ends the sessions of a closed connection and returns them with their partitions."""
         with self._lock:
             found = []
             for key in list(self._by_connection.get(connection_id, ())):
@@ -169,7 +172,8 @@ class ShareSessions:
 
 
 def _turned(places: list[Place], turn: int) -> list[Place]:
-    """Puts another partition first each time, so that a full response starves no partition."""
+    """Puts another partition first each time, so that a full response delays none of them
+    forever."""
     if not places:
         return places
     by = turn % len(places)

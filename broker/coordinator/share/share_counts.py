@@ -1,4 +1,4 @@
-"""Counts what share groups did on this broker since it started, for the broker's metrics.
+"""Counts the events of share groups on this broker since it started, for the broker's metrics.
 
 The counts follow Kafka: a request counts once for each of its topics, an acknowledgement once for
 each record. The counts of a topic are removed with the topic; the sums keep them. Next:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.share.share_partition import Acknowledgement
 
 FETCHES, FAILED_FETCHES, ACKNOWLEDGEMENTS, FAILED_ACKNOWLEDGEMENTS = range(4)
-KINDS = 5  # of acknowledgements: gap, accept, release, reject, renew
+KINDS = 5  # kinds of acknowledgement: gap, accept, release, reject, renew
 
 
 class ShareCounts:
@@ -28,9 +28,9 @@ class ShareCounts:
         self._lock = threading.Lock()
         self.sums = [0, 0, 0, 0]
         self._by_topic: dict[str, list[int]] = {}
-        self.records = [0] * KINDS  # acknowledged, by kind
-        self.loads = Times()  # of partitions, in ns
-        self.writes = Times()  # of states, until they were durable
+        self.records = [0] * KINDS  # acknowledged records, by kind
+        self.loads = Times()  # load times of partitions, in ns
+        self.writes = Times()  # times until states were durable, in ns
         self.rebalances = 0
 
     def count(self, what: int, topics: Iterable[str]) -> None:

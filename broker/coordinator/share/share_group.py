@@ -42,7 +42,7 @@ NAMES = (
 
 @dataclass(slots=True, eq=False)
 class ShareMember:
-    """One member."""
+    """One member of a share group."""
 
     member_id: str
     rack_id: str | None = None
@@ -58,7 +58,7 @@ class ShareMember:
 
 @dataclass(slots=True)
 class StateTopic:
-    """A topic with partitions that have a state in the group."""
+    """The partitions of one topic that have a state in the group."""
 
     name: str
     partitions: set[int] = field(default_factory=set)
@@ -66,20 +66,20 @@ class StateTopic:
 
 @dataclass(slots=True, eq=False)
 class ShareGroup:
-    """One group."""
+    """The state of one share group (Kafka: ShareGroup)."""
 
     group_id: str
     epoch: int = 0
     metadata_hash: int = 0
     assignment_epoch: int = 0
-    assigned_ms: int = 0  # when the targets were worked out, wall clock
+    assigned_ms: int = 0  # when the targets were computed, wall clock
     members: dict[str, ShareMember] = field(default_factory=dict)
     targets: dict[str, Assignment] = field(default_factory=dict)
     states: dict[bytes, StateTopic] = field(default_factory=dict)  # by topic id, initialized
     initializing: bool = False
-    must_assign: bool = False  # something was initialized that no target has
+    must_assign: bool = False  # a partition was initialized that no target has
     assigns_later: Timer | None = None
-    # Its writes (groups/group_writes.py).
+    # The fields of its writes (groups/group_writes.py).
     dead: bool = False
     in_flight: list[Any] = field(default_factory=list)
     fresh: bool = False
@@ -87,7 +87,7 @@ class ShareGroup:
     catches_up_later: Timer | None = None
     deletions: int = 0
     held: list[Done] = field(default_factory=list)
-    unwritten: set[str] = field(default_factory=set)  # members that left, maybe not in the log
+    unwritten: set[str] = field(default_factory=set)  # removed members that the log may still have
 
     @property
     def state(self) -> str:
@@ -104,7 +104,7 @@ class ShareGroup:
         return topic is not None and index in topic.partitions
 
     def with_state(self, assignment: Assignment) -> Assignment:
-        """The part of an assignment that is initialized, so that members can read it."""
+        """Returns the part of an assignment that is initialized, so that members can read it."""
         found = {}
         for topic_id, indexes in assignment.items():
             topic = self.states.get(topic_id)
@@ -187,13 +187,14 @@ def member_tombstones(group_id: str, member_id: str) -> list[Entry]:
 
 
 def group_tombstones(group: ShareGroup) -> list[Entry]:
-    """The tombstones of a group without members, and of members that the log may still hold."""
+    """Returns the tombstones of a group without members, and of members that the log may still
+    have."""
     entries = [row for gone in group.unwritten for row in member_tombstones(group.group_id, gone)]
     return entries + [_entry(NAMES[at], None, groupId=group.group_id) for at in (2, 5, 1)]
 
 
 def whole_group(group: ShareGroup) -> list[Entry]:
-    """All records of a group, for a log that is behind it."""
+    """Returns all records of a group whose log lacks changes."""
     group_id = group.group_id
     entries = [group_entry(group)]
     for member_id in group.unwritten - group.members.keys():
@@ -216,8 +217,8 @@ def _assignment(rows: Iterable[Any]) -> Assignment:
 
 
 def replay(groups: dict[str, ShareGroup], record: Record, new: Callable[[str], object]) -> bool:
-    """Applies a record; whether it is a record of share groups. Calls `new` with a group that
-    occurs for the first time. Raises ValueError."""
+    """Applies a record. Returns whether it is a record of share groups. Calls `new` with the id of
+    a group that occurs for the first time. Raises ValueError."""
     if record.key is None or len(record.key) < 2:
         raise ValueError("a record of __consumer_offsets has a key of 2 bytes or more")
     number = record.key[0] << 8 | record.key[1]

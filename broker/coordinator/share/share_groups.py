@@ -2,13 +2,13 @@
 
 They belong to the group coordinator, and use its lock and its journal. A member's first heartbeat,
 or one with other topics, first initializes the state of the topics' partitions (share_state.py),
-then computes a new assignment; the answer is sent when all that is durable. A heartbeat that
-changes nothing is answered at once, or with the writes before it, and costs no timer. A change that
+then computes a new assignment; the response is sent when all of that is durable. A heartbeat that
+changes nothing is answered at once, or with the writes before it, and needs no timer. A change that
 cannot be written is written again with the whole group (groups/group_writes.py). A member gets its
 partitions as soon as they are assigned: no other member has to revoke them, because a partition may
 have several readers.
 
-Limits: `group.share.max.size` members of a group. Next: share_group.py, share_partitions.py.
+Limit: `group.share.max.size` members in a group. Next: share_group.py, share_partitions.py.
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ PROTOCOL = GROUP_TYPE = "share"
 
 
 class Heartbeat(NamedTuple):
-    """One ShareGroupHeartbeat."""
+    """One ShareGroupHeartbeat request."""
 
     member_id: str
     epoch: int
     rack_id: str | None
-    topics: Sequence[str] | None  # None: as before
+    topics: Sequence[str] | None  # None: unchanged
     client_id: str
     client_host: str
 
 
 class HeartbeatResult(NamedTuple):
-    """The answer to a heartbeat. `assignment` None: unchanged."""
+    """The result of a heartbeat. `assignment` is None when it is unchanged."""
 
     error: KafkaError | None
     member_id: str = ""
@@ -105,7 +105,7 @@ class ShareGroups:
         assign: Assign,
         rebalanced: Callable[[], object],
     ) -> None:
-        """`rebalanced` is called with each new epoch."""
+        """`rebalanced` is called with each new group epoch."""
         self._coordinator = coordinator
         self._state = state
         self._partitions = partitions
@@ -132,7 +132,7 @@ class ShareGroups:
         return self._coordinator.lock
 
     def topics(self) -> TopicViews:
-        """The topics of the present cluster state."""
+        """Returns the topics of the present cluster state."""
         state = self._cluster()
         if self._views is None or not self._views.is_of(state):
             self._views = TopicViews(state)
@@ -141,7 +141,7 @@ class ShareGroups:
     # -- heartbeats -----------------------------------------------------------------------------
 
     def heartbeat(self, group_id: str, asked: Heartbeat, answer: Answer) -> None:
-        """Handles a heartbeat. Calls `answer` now, or when the changes are durable."""
+        """Handles ShareGroupHeartbeat. Calls `answer` at once, or when the changes are durable."""
         try:
             with self._coordinator.lock:
                 partition = self._coordinator.check(group_id)
@@ -188,7 +188,7 @@ class ShareGroups:
         found = self.groups.get(group_id)
         if found is not None:
             return found
-        with self._coordinator.commits_held(group_id):  # a commit would make a group of this id
+        with self._coordinator.commits_held(group_id):  # a commit would create a group of this id
             if group_id in self._coordinator.groups:
                 raise GroupIdNotFound(f"Group {group_id} is not a share group.")
             if not create:
@@ -199,7 +199,8 @@ class ShareGroups:
         return found
 
     def _member(self, group: ShareGroup, asked: Heartbeat) -> ShareMember | None:
-        """The member of a heartbeat; None for one that joins. Raises the error of the answer."""
+        """Returns the member of a heartbeat, or None for one that joins. Raises the error of the
+        response."""
         member = group.members.get(asked.member_id)
         if asked.epoch == JOIN_EPOCH:
             if member is None and len(group.members) >= self._members_max():
@@ -227,7 +228,7 @@ class ShareGroups:
         return member
 
     def _update(self, member: ShareMember, asked: Heartbeat, is_new: bool) -> bool:
-        """Updates a member; whether its metadata must be written."""
+        """Updates a member. Returns whether its metadata must be written."""
         metadata = (
             asked.rack_id if asked.rack_id is not None else member.rack_id,
             asked.client_id,
@@ -266,8 +267,8 @@ class ShareGroups:
         return entries
 
     def _assigns_later(self, group: ShareGroup) -> bool:
-        """Whether it is too early for another assignment, which a timer makes then: members that
-        join one after the other share an assignment."""
+        """Returns whether the next assignment must wait; then a timer makes it. Members that join
+        in this time share an assignment."""
         if group.assignment_epoch == 0:
             return False
         since_ms = self._coordinator.wall_ms() - group.assigned_ms
@@ -279,7 +280,7 @@ class ShareGroups:
         return True
 
     def _assign_due(self, group: ShareGroup) -> None:
-        """Makes a new assignment; members get it with their next heartbeats."""
+        """Makes a new assignment. Members get it with their next heartbeats."""
         with self._coordinator.lock:
             group.assigns_later = None
             if self.groups.get(group.group_id) is not group or not group.members:
@@ -289,13 +290,13 @@ class ShareGroups:
             try:
                 entries = self._assign_anew(group)
             except UnknownServerError:
-                return  # it was logged; the next heartbeat tries again, and answers its member
+                return  # it was logged; the next heartbeat tries again and answers
             self._writes.write(group, entries, _logged(group.group_id))
 
     def _result(
         self, group: ShareGroup, member: ShareMember, asked: Heartbeat, entries: list[Entry]
     ) -> HeartbeatResult:
-        """Brings a member to the initialized part of its target."""
+        """Assigns the initialized part of its target to the member. Returns the response."""
         target = group.with_state(group.targets.get(member.member_id, NOTHING))
         anew = asked.epoch == JOIN_EPOCH or asked.epoch != member.epoch
         if member.epoch != group.assignment_epoch or target != member.assignment:
@@ -335,7 +336,8 @@ class ShareGroups:
         asked: Heartbeat,
         answer: Answer,
     ) -> None:
-        """Initializes states, then continues the heartbeat; other members continue meanwhile."""
+        """Initializes states, then continues the heartbeat. Other members' heartbeats do not
+        wait."""
         group.initializing = True
         group_id = group.group_id
         keys = [
@@ -446,7 +448,8 @@ class ShareGroups:
         return group_id in self.groups
 
     def group(self, group_id: str) -> ShareGroup:
-        """Under the lock. Raises GroupIdNotFound, NotCoordinator, CoordinatorLoadInProgress."""
+        """Returns the group. The caller holds the lock. Raises GroupIdNotFound, NotCoordinator,
+        CoordinatorLoadInProgress."""
         self._coordinator.check(group_id)
         found = self.groups.get(group_id)
         if found is None:
@@ -456,12 +459,12 @@ class ShareGroups:
         return found
 
     def group_or_none(self, group_id: str) -> ShareGroup | None:
-        """As `group`; None for a group that does not exist."""
+        """Returns the group as `group` does, or None for a group that does not exist."""
         self._coordinator.check(group_id)
         return self.groups.get(group_id)
 
     def empty_group(self, group_id: str, create: bool = False) -> ShareGroup:
-        """As `group`; raises NonEmptyGroup for a group with members."""
+        """Returns the group as `group` does. Raises NonEmptyGroup for a group with members."""
         partition = self._coordinator.check(group_id)
         found = self._group_for(group_id, partition, create)
         if found.members:
@@ -469,11 +472,11 @@ class ShareGroups:
         return found
 
     def listings(self) -> list[tuple[str, str, str, str]]:
-        """Under the lock: group, protocol type, state, type."""
+        """Returns group, protocol type, state and type of each group. The caller holds the lock."""
         return [(row.group_id, PROTOCOL, row.state, GROUP_TYPE) for row in self.groups.values()]
 
     def keys(self, group: ShareGroup) -> list[ShareKey]:
-        """The partitions that have a state."""
+        """Returns the keys of the partitions that have a state."""
         return [
             ShareKey(group.group_id, topic_id, index)
             for topic_id, topic in group.states.items()
@@ -521,8 +524,8 @@ class ShareGroups:
                     log.warning("cannot delete states of share group %s: %s", group.group_id, error)
 
     def states_changed(self, group: ShareGroup, done: Done) -> None:
-        """Writes the list of partitions with a state, with the next epoch. The caller holds the
-        lock."""
+        """Increases the group epoch and writes the list of partitions with a state. The caller
+        holds the lock."""
         group.epoch += 1
         entries = [records.group_entry(group), records.states_entry(group, {})]
         self._coordinator.check(group.group_id)
@@ -544,7 +547,7 @@ class ShareGroups:
     # -- the journal's calls, through the coordinator --------------------------------------------
 
     def replay(self, partition: int, record: Record) -> bool:
-        """Whether it is a record of share groups. Raises ValueError."""
+        """Applies a record. Returns whether it is a record of share groups. Raises ValueError."""
 
         def new(group_id: str) -> None:
             self._by_partition.setdefault(partition, set()).add(group_id)

@@ -34,7 +34,7 @@ class Replicas(Protocol):
 
 
 class OffsetRow(NamedTuple):
-    """The position of a group in one partition."""
+    """The start offset and the lag of a group in one partition."""
 
     partition: int
     start: int = UNINITIALIZED_OFFSET
@@ -65,8 +65,8 @@ class ShareOffsets:
         self._replicas = replicas
 
     def describe(self, group_id: str, wanted: Mapping[str, Sequence[int]] | None) -> list[TopicRow]:
-        """The positions in all partitions with a state, or in the requested ones; none for an
-        absent group. Raises for the whole group."""
+        """Returns the positions in all partitions with a state, or in the requested ones; none for
+        an absent group. Raises the error of the whole group."""
         with self._groups.lock:
             group = self._groups.group_or_none(group_id)
             topics: list[tuple[bytes | None, str, Sequence[int]]]
@@ -115,7 +115,8 @@ class ShareOffsets:
         wanted: Mapping[str, Mapping[int, int]],
         done: Callable[[Mapping[tuple[str, int], KafkaError | None]], object],
     ) -> None:
-        """Sets start offsets, by topic and partition. Raises for the whole group."""
+        """Sets start offsets, by topic and partition, and calls `done` with the result for each
+        partition. Raises the error of the whole group."""
         outcomes: dict[tuple[str, int], KafkaError | None] = {}
         keys: dict[ShareKey, tuple[tuple[str, int], int]] = {}
         with self._groups.lock:
@@ -161,8 +162,8 @@ class ShareOffsets:
         names: Sequence[str],
         done: Callable[[Mapping[str, tuple[bytes, KafkaError | None]]], object],
     ) -> None:
-        """Deletes the state of topics; returns topic id and outcome of each. Raises for the whole
-        group."""
+        """Deletes the state of topics and calls `done` with topic id and result of each topic.
+        Raises the error of the whole group."""
         outcomes: dict[str, tuple[bytes, KafkaError | None]] = {}
         keys: list[ShareKey] = []
         with self._groups.lock:

@@ -17,8 +17,8 @@ Neighbouring offsets of one kind are one Run. A change of state begins with a ca
 or `undo` follows. In between the offsets are pending: no other call may change them. Acquiring
 (`acquire`) and extending a lock (renew) are not durable: after a crash such records are available.
 
-Plain state without a lock, a clock or I/O. Limits: `acquire` bounds the acquired records, and so
-the number of runs. Next: share_partitions.py, which owns it."""
+Plain state without a lock, a clock or I/O. Limit: `acquire` bounds the acquired records, and so the
+number of runs. Next: share_partitions.py, which owns it. Kafka: SharePartition."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Acquired(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """A range and one kind for all of it, or one kind for each offset."""
+    """Acknowledges a range with one kind for all of it, or one kind for each offset."""
 
     first: int
     last: int
@@ -67,17 +67,17 @@ class Acquisition(NamedTuple):
 
     member_id: str
     records_max: int
-    batch_size: int  # records of one range that is handed out, where batches allow
-    strict: bool  # not a record more than records_max, or whole batches
-    locks_max: int  # records between start and end
+    batch_size: int  # records of one acquired range, where batches allow
+    strict: bool  # True: at most records_max; False: whole batches
+    locks_max: int  # the limit of records between start and end
     delivery_max: int
     deadline_ms: int
 
 
 @dataclass(slots=True)
 class Change:
-    """Offsets that are pending. `letters`: those on their way to the dead letters, with whether
-    the member rejected them (or they were delivered too often)."""
+    """Offsets that are pending. `letters`: the ranges that go to the dead letters, each with True
+    when the member rejected it and False when it was delivered too often."""
 
     batches: list[StateBatch] = field(default_factory=list)
     letters: list[tuple[StateBatch, bool]] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Change:
 
 
 class Run:
-    """Neighbouring offsets of one kind."""
+    """Neighbouring offsets of one state, delivery count and member."""
 
     __slots__ = ("count", "deadline_ms", "first", "last", "member_id", "pending", "state")
 
@@ -133,10 +133,10 @@ def _first_of(run: Run) -> int:
 
 
 class SharePartition:
-    """The state of one partition in one group."""
+    """The state of one partition in one share group."""
 
     def __init__(self, start: int, batches: Iterable[StateBatch] = ()) -> None:
-        """Loads the durable state; offsets between its ranges were not acknowledged."""
+        """Loads the durable state. Offsets between its ranges were not acknowledged."""
         self.start = start
         self.end = start
         self.runs: list[Run] = []
@@ -151,15 +151,15 @@ class SharePartition:
             self._append(Run(first, row.last, state, row.deliveries))
         self._advance()
 
-    # -- what is to be read next ----------------------------------------------------------------
+    # -- the next offset to read ----------------------------------------------------------------
 
     @property
     def records_out(self) -> int:
-        """Offsets between start and end."""
+        """Returns the number of offsets between start and end."""
         return self.end - self.start
 
     def complete_count(self) -> int:
-        """The number of completed offsets between start and end."""
+        """Returns the number of completed offsets between start and end."""
         return sum(
             run.size
             for run in self.runs
@@ -168,7 +168,7 @@ class SharePartition:
         )
 
     def next_offset(self) -> int:
-        """The first offset that may be handed out."""
+        """Returns the first offset that may be acquired."""
         if self._any_available:
             for run in self.runs:
                 if run.state == AVAILABLE and run.pending == NOT_PENDING:
@@ -180,7 +180,8 @@ class SharePartition:
         return self.records_out < locks_max or self.next_offset() < self.end
 
     def archiving(self) -> list[StateBatch]:
-        """The ranges whose dead letters must be written: after a load, those that a crash left."""
+        """Returns the ranges whose dead letters must be written: after a load, those of before a
+        crash."""
         return [
             StateBatch(run.first, run.last, run.state, run.count)
             for run in self.runs
@@ -188,13 +189,13 @@ class SharePartition:
         ]
 
     def next_deadline_ms(self) -> int | None:
-        """When the first lock runs out."""
+        """Returns when the first acquisition lock expires, in ms; None without a lock."""
         return min(
             (run.deadline_ms for run in self.runs if run.state == ACQUIRED),
             default=None,
         )
 
-    # -- handing out ----------------------------------------------------------------------------
+    # -- acquiring ------------------------------------------------------------------------------
 
     def acquire(
         self,
@@ -204,8 +205,8 @@ class SharePartition:
         left_out: Sequence[tuple[int, int]] = (),
     ) -> list[Acquired]:
         """Acquires records of the log's batches (first and last offset), which were read from
-        `offset` on. Offsets in no batch do not exist any more, and no member may receive those in
-        `left_out`: both are archived."""
+        `offset` on. Offsets in no batch no longer exist, and no member may receive those in
+        `left_out`: both are archived. Returns the acquired ranges."""
         given: list[Acquired] = []
         at = max(offset, self.start)
         for first, last in batches:
@@ -225,7 +226,7 @@ class SharePartition:
     def _acquire_batch(
         self, first: int, last: int, terms: Acquisition, given: list[Acquired]
     ) -> bool:
-        """Whether more records may be acquired."""
+        """Acquires available records of a batch. Returns whether more records may be acquired."""
         for low, high, count in self._offered(first, last):
             left = terms.records_max - sum(row.last - row.first + 1 for row in given)
             if low >= self.end:
@@ -243,7 +244,7 @@ class SharePartition:
         return True
 
     def _offered(self, first: int, last: int) -> list[tuple[int, int, int]]:
-        """The available parts of a batch: (first, last, deliveries so far)."""
+        """Returns the available parts of a batch: (first, last, deliveries so far)."""
         found = []
         if self.runs and first < self.end:
             for index in range(self._index_of(first), len(self.runs)):
@@ -257,9 +258,9 @@ class SharePartition:
         return found
 
     def _throttle(self, count: int, terms: Acquisition) -> int:
-        """The number of records that may be delivered together with one; 0: no limit. A record that
-        failed often may be the cause of the others' failure: it is delivered with fewer of them,
-        and the last time alone."""
+        """Returns the number of records that may be delivered together with one; 0 is no limit. A
+        record that failed often may make the others fail: it is delivered with fewer of them, and
+        the last time alone."""
         begins = max(THROTTLE_COUNT_MIN, (terms.delivery_max + 1) // 2)
         if count < begins:
             return 0
@@ -281,7 +282,7 @@ class SharePartition:
     def _tell(
         self, first: int, last: int, count: int, batch_size: int, given: list[Acquired]
     ) -> None:
-        """Joins a range to the last acquired one, until that is as large as the member wants."""
+        """Joins a range to the last acquired one, until that has the size that the member wants."""
         if given:
             before = given[-1]
             size = before.last - before.first + 1
@@ -313,8 +314,11 @@ class SharePartition:
         delivery_max: int,
         dead_letters: bool = False,
     ) -> Change:
-        """Acknowledges all of the ranges or none. Raises InvalidRequest for records that are not
-        acquired, and InvalidRecordState for those of another member."""
+        """Acknowledges all of the ranges or none.
+
+        `now_ms`, `deadline_ms`: the time now, and the deadline of renewed locks. `delivery_max`: a
+        record that was delivered as often is given up. Raises InvalidRequest for records that are
+        not acquired, and InvalidRecordState for those of another member."""
         asked = [part for row in rows for part in self._parts(row)]
         for first, last, _ in asked:
             self._check_owned(member_id, first, last)
@@ -332,7 +336,7 @@ class SharePartition:
         return change
 
     def _parts(self, row: Acknowledgement) -> list[tuple[int, int, int]]:
-        """(first, last, kind), without what is below the start."""
+        """Returns (first, last, kind) of the parts at or after the start."""
         if len(row.kinds) == 1:
             parts = [(row.first, row.last, row.kinds[0])]
         else:
@@ -422,7 +426,8 @@ class SharePartition:
         self._advance()
 
     def undo(self, change: Change) -> None:
-        """Undoes a Change that could not be made durable; locks that expired meanwhile too."""
+        """Reverts a Change that could not be made durable, also for records whose locks have
+        expired since."""
         for row in change.batches:
             for run in self._pending(row):
                 run.pending = NOT_PENDING
@@ -435,7 +440,7 @@ class SharePartition:
         return [run for run in self.runs[low:high] if run.pending == row.state]
 
     def log_starts_at(self, offset: int) -> None:
-        """Moves the start: the log has no records below an offset any more."""
+        """Moves the start: the log has deleted the records below an offset."""
         if offset <= self.start:
             return
         if offset >= self.end:
@@ -462,12 +467,12 @@ class SharePartition:
         return bisect_right(self.runs, offset, key=_first_of) - 1
 
     def _cut(self, first: int, last: int) -> tuple[int, int]:
-        """Splits runs so that one begins at each bound; the slice of the runs between."""
+        """Splits runs so that one begins at each bound. Returns the slice of the runs between."""
         low = self._cut_at(first)
         return low, self._cut_at(last + 1)
 
     def _cut_at(self, offset: int) -> int:
-        """The index of the run that begins at an offset."""
+        """Returns the index of the run that begins at an offset; splits a run if necessary."""
         if offset >= self.end:
             return len(self.runs)
         index = self._index_of(offset)

@@ -1,11 +1,11 @@
 """Share partitions: reads records from the log, and lets members acquire and acknowledge them.
 
-Each has a lock of its own for its state (share_partition.py), held briefly; one thread at a time
-reads the log for it, without that lock. The share coordinator (share_state.py) makes the change of
-an acknowledgement durable before it counts and is answered. One timer for each partition handles
-expired acquisition locks.
+Each share partition has a lock for its state (share_partition.py), held briefly. One thread at a
+time reads the log for it, without that lock. The share coordinator (share_state.py) makes the
+change of an acknowledgement durable before it counts and is answered. One timer for each partition
+handles expired acquisition locks.
 
-A share partition is loaded on its first use, and again when its leader epoch has changed or its
+A share partition is loaded at its first use, and again when its leader epoch has changed or its
 state was fenced; those of a deleted group, of a deleted topic or of altered offsets are dropped.
 Limit: the partitions that the groups' members fetch from. Next: waiting.py, dead_letters.py.
 """
@@ -71,19 +71,19 @@ from barnabas.wire.uuids import uuid_text
 
 log = logging.getLogger("barnabas.share")
 
-READ_BYTES_MAX = 1 << 20  # of one partition at a time: what is not handed out is read again
-READS_MAX = 8  # in a row that hold nothing for the group, before others have their turn
+READ_BYTES_MAX = 1 << 20  # of one partition at a time; unused bytes are read again
+READS_MAX = 8  # reads in a row without records for the group, before the next partition
 NOT_READY = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 NOT_READY_RETRY_MS = 20
 EXPIRY_RETRY_MS = 100
-DECOMPRESSED_BYTES_MAX = 64 << 20  # of an old message set, whose offsets are inside
+DECOMPRESSED_BYTES_MAX = 64 << 20  # of an old message set, which has its offsets inside
 FENCED = (FencedStateEpoch, FencedLeaderEpoch)
 
 Outcomes = Mapping[Place, KafkaError | None]
 
 
 class ShareFetch(NamedTuple):
-    """A member's ShareFetch: its session, and the limits of the answer."""
+    """A member's ShareFetch: its session, and the limits of the response."""
 
     group_id: str
     member_id: str
@@ -98,7 +98,7 @@ class ShareFetch(NamedTuple):
 
 
 class Handed(NamedTuple):
-    """The records that it gets from one partition."""
+    """The records that the member gets from one partition."""
 
     place: Place
     error: KafkaError | None
@@ -159,30 +159,31 @@ class SharePartitions:
         self._timers = timers
         self._waiting = waiting
         self._letters = letters
-        self.settings = settings  # of a group
+        self.settings = settings  # returns the settings of a group
         self._wall_ms = wall_ms
         self._counts = counts
         self._lock = threading.Lock()
         self._held: dict[ShareKey, _Held] = {}
-        self._loading: dict[ShareKey, int] = {}  # since when, in ns
+        self._loading: dict[ShareKey, int] = {}  # key: start of the load in ns
 
     # -- loading --------------------------------------------------------------------------------
 
     def _topics(self, places: Iterable[Place]) -> set[str]:
-        """The names of the existing topics among these ids."""
+        """Returns the names of the existing topics among these ids."""
         cluster = self._cluster()
         found = (cluster.topic_by_id(uuid_text(topic_id)) for topic_id, _ in places)
         return {topic.name for topic in found if topic is not None}
 
     def _handle(self, place: Place) -> tuple[str, PartitionHandle]:
-        """The topic and the partition. Raises KafkaError."""
+        """Returns the topic and the partition. Raises KafkaError."""
         topic = self._cluster().topic_by_id(uuid_text(place[0]))
         if topic is None or topic.deleting:
             raise UnknownTopicId()
         return topic.name, self._replicas.partition(topic.name, place[1])
 
     def _load(self, key: ShareKey) -> tuple[_Held, PartitionHandle]:
-        """The loaded share partition. Raises KafkaError; one of NOT_READY means a retry soon."""
+        """Returns the loaded share partition. Raises KafkaError; after an error of NOT_READY the
+        caller may try again soon."""
         topic, handle = self._handle((key.topic_id, key.partition))
         leader_epoch = handle.leader_epoch
         with self._lock:
@@ -204,7 +205,7 @@ class SharePartitions:
         with self._lock:
             found = self._held.get(key)
             if found is not None and found.leader_epoch == leader_epoch:
-                return found, handle  # another thread was quicker
+                return found, handle  # another thread has loaded it first
             self._held[key] = made
             self._loading.pop(key, None)
         self._counts.loads.add(self._counts.monotonic_ns() - began_ns)
@@ -214,7 +215,7 @@ class SharePartitions:
         return made, handle
 
     def _first_offset(self, handle: PartitionHandle, settings: ShareSettings) -> int:
-        """The start offset of a group that has never read the partition."""
+        """Returns the start offset of a group that has never read the partition."""
         found = _log_of(handle)
         end = handle.last_stable_offset if settings.committed_only else handle.high_watermark
         if settings.reset == LATEST:
@@ -248,7 +249,7 @@ class SharePartitions:
             self._waiting.add(row, asked.wait_ms)
 
     def _round(self, asked: ShareFetch) -> tuple[list[Handed], bool]:
-        """Reads each partition once; returns the results, and whether to answer now."""
+        """Reads each partition once. Returns the results, and whether to answer now."""
         if asked.session.is_over:
             return [], True
         settings = self.settings(asked.group_id)
@@ -279,7 +280,8 @@ class SharePartitions:
         held, handle = self._load(key)
         if not held.reading.acquire(blocking=False):
             held.turned_away = True
-            if not held.reading.acquire(blocking=False):  # or its reader has just not seen it
+            # The reader may have ended before it saw this.
+            if not held.reading.acquire(blocking=False):
                 return Handed(place, None)
         try:
             for _ in range(READS_MAX):
@@ -307,8 +309,8 @@ class SharePartitions:
         records: int,
         size: int,
     ) -> Handed | None:
-        """Reads one partition. None: the batches hold no records for the group, and there may be
-        more."""
+        """Reads one partition. Returns None when the batches hold no records for the group and
+        there may be more."""
         found = _log_of(handle)
         with held.lock:
             if held.partition.start < found.start_offset:
@@ -319,7 +321,7 @@ class SharePartitions:
         limit = handle.last_stable_offset if settings.committed_only else handle.high_watermark
         if offset >= limit:
             if found.end_offset > handle.high_watermark:
-                handle.appended(wanted=True)  # it is waited for from now on
+                handle.appended(wanted=True)  # the fetch waits for the flush of these records
             return Handed(held.place, None)
         size = min(max(size, 1), READ_BYTES_MAX)
         if settings.committed_only:
@@ -416,7 +418,7 @@ class SharePartitions:
             self._keep(held, change, done)
 
     def release(self, group_id: str, member_id: str) -> None:
-        """Releases a member's records: the member, or its session, has ended."""
+        """Releases a member's records because the member, or its session, has ended."""
         with self._lock:
             rows = [held for key, held in self._held.items() if key.group_id == group_id]
         settings = self.settings(group_id)
@@ -468,7 +470,7 @@ class SharePartitions:
                 if not held.gone:
                     self._keep(held, held.partition.archived(row.first, row.last), _ignored)
 
-        if not settings.letters_topic:  # taken back meanwhile
+        if not settings.letters_topic:  # the setting was removed
             written(None)
             return
         assert row.state == ARCHIVING
@@ -485,7 +487,7 @@ class SharePartitions:
             )
         )
 
-    # -- locks that run out ---------------------------------------------------------------------
+    # -- acquisition locks that expire ----------------------------------------------------------
 
     def _set_timer(self, held: _Held) -> None:
         """Sets the timer at or before the first deadline. The caller holds the lock."""
@@ -494,7 +496,7 @@ class SharePartitions:
         deadline_ms = held.partition.next_deadline_ms()
         if deadline_ms is not None:
             delay_ms = deadline_ms - self._timers.now_ms()
-            if delay_ms <= 0:  # it ran out, and that could not be kept
+            if delay_ms <= 0:  # it expired, and the change could not be written
                 delay_ms = EXPIRY_RETRY_MS
             held.timer = self._timers.after(delay_ms, lambda: self._expire(held))
 
@@ -510,10 +512,11 @@ class SharePartitions:
             self._keep(held, change, _ignored)
             self._set_timer(held)
 
-    # -- forgetting -----------------------------------------------------------------------------
+    # -- dropping -------------------------------------------------------------------------------
 
     def drop(self, keys: Iterable[ShareKey]) -> None:
-        """Drops share partitions whose state was altered or deleted: the next fetch loads it."""
+        """Drops share partitions whose state was altered or deleted. The next fetch loads them
+        again."""
         for key in keys:
             with self._lock:
                 held = self._held.get(key)
@@ -521,7 +524,7 @@ class SharePartitions:
                 self._drop(held)
 
     def apply(self, state: ClusterState) -> None:
-        """Called with each new state of the cluster."""
+        """Applies a new state of the cluster. The node calls this with each state."""
         with self._lock:
             gone = [
                 held
@@ -544,8 +547,8 @@ class SharePartitions:
 
 
 def left_out(batches: Sequence[Batch], aborted: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """First and last offset of the batches without records for members: transaction markers and
-    aborted records. `aborted`: producer id and first offset of each aborted transaction."""
+    """Returns first and last offset of the batches without records for members: transaction markers
+    and aborted records. `aborted`: producer id and first offset of each aborted transaction."""
     to_come = sorted(aborted, key=lambda row: row[1], reverse=True)
     active: set[int] = set()
     found = []
@@ -560,7 +563,7 @@ def left_out(batches: Sequence[Batch], aborted: Iterable[tuple[int, int]]) -> li
 
 
 def _slice(data: bytes, batches: Sequence[Batch], given: Sequence[Acquired]) -> bytes:
-    """The batches from the first to the last one with acquired records."""
+    """Returns the batches from the first to the last one with acquired records."""
     first, last = given[0].first, given[-1].last
     within = [row for row in batches if row.last_offset >= first and row.base_offset <= last]
     return data[within[0].start : within[-1].start + within[-1].size_bytes]
@@ -574,7 +577,7 @@ def _log_of(handle: PartitionHandle) -> LogHandle:
 
 
 def _as_answered(error: KafkaError | None) -> KafkaError | None:
-    """The error that a member gets for a failed write."""
+    """Returns the error that a member gets for a failed write."""
     if isinstance(error, NOT_READY):
         return CoordinatorNotAvailable()
     return NotLeaderOrFollower() if isinstance(error, FENCED) else error
@@ -585,5 +588,5 @@ def _of_place(done: Callable[[Place, KafkaError | None], object], place: Place) 
 
 
 def _ignored(_error: KafkaError | None) -> None:
-    """The callback of a change without a request: after a failure the state is as before, and the
+    """The callback of a change without a request. After a failure the state is unchanged, and the
     lock expires again."""

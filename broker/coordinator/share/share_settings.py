@@ -1,4 +1,4 @@
-"""The settings of a share group: its own override the broker's."""
+"""The settings of a share group. The group's own settings override the broker's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ShareSettings(NamedTuple):
     reset: str  # LATEST, EARLIEST, BY_TIME
     reset_age_ms: int
     renews: bool
-    letters_topic: str  # empty: none
+    letters_topic: str  # empty: no dead letters
     copies_letters: bool
     session_ms: int
     heartbeat_ms: int
@@ -53,14 +53,15 @@ class ShareSettings(NamedTuple):
 
 
 def _bounded(config: GroupConfig, broker: DynamicConfig, name: str) -> int:
-    """Clamps a value that was set before the broker's bounds changed."""
+    """Returns a setting. The group's own value is limited by the broker's bounds, which may have
+    changed after it was set."""
     value = config.integer(f"share.{name}")
     least, most = (broker.integer(f"group.share.{bound}.{name}") for bound in ("min", "max"))
     return min(max(value, least), most) if f"share.{name}" in config.overrides else value
 
 
 def duration_ms(text: str) -> int:
-    """The milliseconds of an ISO 8601 duration that was checked when it was set."""
+    """Returns the ms of an ISO 8601 duration that was checked when it was set."""
     found = _PARTS.fullmatch(text)
     if found is None:
         return 0

@@ -3,17 +3,17 @@
 | type of key (int16) | key                        | value, version 0                        |
 |---------------------|----------------------------|-----------------------------------------|
 | 0 snapshot          | group, topic id, partition | epochs, start offset, all state batches |
-| 1 update            | the same                   | what changed since the last snapshot    |
+| 1 update            | the same                   | changes since the last snapshot         |
 
 The hash of "group:topic id:partition" chooses the partition of the topic. A change is an update;
 after `share.coordinator.snapshot.update.records.per.snapshot` updates, and whenever the state epoch
 changes, the whole state is written as a snapshot. A null value deletes the key. The topic is not
 compacted, because an update is not the whole state: when a partition has grown, `prune` writes
-snapshots of everything in it and deletes the records before. A crash in between leaves more records
-than necessary.
+snapshots of everything in it and deletes the records before them. A crash in between leaves more
+records than necessary.
 
-One lock covers all; code under it is short. `done` gets None, or the error.
-Next: share_partitions.py, which asks for changes; coordinator/journal.py below.
+One lock covers all states; code under it is short. `done` gets None, or the error. Next:
+share_partitions.py, which requests changes; coordinator/journal.py below.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ log = logging.getLogger("barnabas.share")
 
 UNINITIALIZED_OFFSET = -1
 UNKNOWN_COUNT = -1
-PRUNE_RECORDS_MIN = 1_000  # written to a partition of the topic since it was last pruned
+PRUNE_RECORDS_MIN = 1_000  # written since the last prune of a partition
 PRUNE_ENTRIES_PER_APPEND = 500
 
 
 class ShareKey(NamedTuple):
-    """A partition in a group."""
+    """The key of a partition in a share group."""
 
     group_id: str
     topic_id: bytes
     partition: int
 
     def text(self) -> str:
-        """The key of FindCoordinator."""
+        """Returns the key for FindCoordinator."""
         return f"{self.group_id}:{uuid_text(self.topic_id)}:{self.partition}"
 
 
@@ -78,7 +78,7 @@ class StoredShare:
     batches: tuple[StateBatch, ...] = ()
     snapshot_epoch: int = 0
     created_ms: int = 0
-    update_count: int = 0  # since the snapshot
+    update_count: int = 0  # updates since the snapshot
 
 
 class Journal(Protocol):
@@ -100,7 +100,8 @@ class _Rows:
 
 
 class ShareState:
-    """The state of all share partitions whose keys this node coordinates."""
+    """The state of all share partitions whose keys this node coordinates (Kafka:
+    ShareCoordinatorService)."""
 
     def __init__(
         self,
@@ -126,7 +127,8 @@ class ShareState:
     # -- reading --------------------------------------------------------------------------------
 
     def _rows(self, key: ShareKey) -> tuple[int, _Rows]:
-        """Raises NotCoordinator, CoordinatorLoadInProgress."""
+        """Returns the partition of the topic and its states. Raises NotCoordinator,
+        CoordinatorLoadInProgress."""
         partition = self.journal.partition_of(key.text())
         if partition < 0:
             raise NotCoordinator()
@@ -134,15 +136,18 @@ class ShareState:
         return partition, self._partitions.setdefault(partition, _Rows())
 
     def summary(self, key: ShareKey) -> StoredShare | None:
-        """The state; None: there is none. Raises as `_rows` does."""
+        """Returns the state, or None when there is none. Raises InvalidRequest for a negative
+        partition, and as `_rows` does."""
         if key.partition < 0:
             raise InvalidRequest("The partition id cannot be a negative number.")
         with self._lock:
             return self._rows(key)[1].kept.get(key)
 
     def read(self, key: ShareKey, leader_epoch: int) -> StoredShare:
-        """Reads the state for the partition's leader, and stores its epoch. Raises InvalidRequest
-        for a partition that was not initialized, FencedLeaderEpoch, and as `summary` does."""
+        """Reads the state for the partition's leader, and stores its epoch.
+
+        Raises InvalidRequest for a partition that was not initialized, FencedLeaderEpoch, and as
+        `summary` does."""
         with self._lock:
             kept = self.summary(key)
             if kept is None:
@@ -181,8 +186,10 @@ class ShareState:
         batches: Iterable[StateBatch],
         done: Done,
     ) -> None:
-        """Writes changes of the state. Raises InvalidRequest for a partition that was not
-        initialized, FencedLeaderEpoch, FencedStateEpoch, and as `summary` does."""
+        """Writes changes of the state; `done` is called when they are durable or have failed.
+
+        Raises InvalidRequest for a partition that was not initialized, FencedLeaderEpoch,
+        FencedStateEpoch, and as `summary` does."""
         with self._lock:
             kept = self.summary(key)
             if kept is None:
@@ -216,7 +223,7 @@ class ShareState:
                 self._keep(key, made, delta, written)
 
     def delete(self, keys: Iterable[ShareKey], done: Done) -> None:
-        """Deletes states. Raises as `summary` does."""
+        """Deletes states; `done` is called when that is durable. Raises as `summary` does."""
         with self._lock:
             by_partition: dict[int, list[ShareKey]] = {}
             for key in keys:
@@ -254,7 +261,8 @@ class ShareState:
     # -- pruning --------------------------------------------------------------------------------
 
     def prune(self) -> int:
-        """Prunes partitions of the topic; returns the number that are being rewritten."""
+        """Prunes partitions of the topic. Returns the number of partitions that are being
+        rewritten."""
         begun = 0
         for partition, ready in self.journal.led_partitions().items():
             if ready and self._prune(partition):
@@ -283,7 +291,7 @@ class ShareState:
             try:
                 for part in parts:
                     self.journal.append(partition, part, all_done)
-            except KafkaError as error:  # what is there stays
+            except KafkaError as error:  # the records stay as they are
                 log.warning("cannot prune %s-%d: %s", SHARE_GROUP_STATE, partition, error)
                 return False
             rows.record_count = 0
@@ -311,7 +319,7 @@ class ShareState:
             self._partitions.pop(partition, None)
 
     def keys(self) -> list[ShareKey]:
-        """The keys of all stored states."""
+        """Returns the keys of all stored states."""
         with self._lock:
             return [key for rows in self._partitions.values() for key in rows.kept]
 
@@ -337,7 +345,7 @@ class _Together:
 
 
 def together(count: int, done: Done) -> Done:
-    """Returns a callback for `count` parts of a change: `done` is called once, when all of them
+    """Returns a callback for `count` parts of a change. `done` is called once, when all of them
     have ended, with the first error."""
     return _Together(count, done)
 
@@ -353,7 +361,7 @@ def _logged(key: ShareKey) -> Done:
 def overlaid(
     before: Sequence[StateBatch], delta: Iterable[StateBatch], start: int
 ) -> tuple[StateBatch, ...]:
-    """The batches, overridden by later ones, from `start` on; equal neighbours are merged."""
+    """Returns the batches from `start` on, overridden by `delta`; equal neighbours are merged."""
     rows = list(before)
     for new in delta:
         kept = []

@@ -1,9 +1,9 @@
-"""Delayed share fetches: they found no records and wait here, without a thread each.
+"""Delayed share fetches, which found no records and wait here, without a thread each.
 
 One thread tries those whose partition has new records (cext/partition/purgatory.pyx) or released
 ones (`look`); the broker's timers end those whose wait is over. One thread at a time tries a fetch,
 and it is answered once. Limit: a connection has one request at a time, so there are at most as many
-as connections.
+delayed fetches as connections.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Timers(Protocol):
 
 
 class WaitingFetch:
-    """One delayed fetch. `look` answers it if it can now; `end` answers it without records."""
+    """One delayed fetch. `look` answers it if records are available; `end` answers it without
+    records."""
 
     __slots__ = ("_end", "_lock", "_look", "is_over", "places", "timer")
 
@@ -47,7 +48,7 @@ class WaitingFetch:
         self._lock = threading.Lock()
 
     def look(self) -> bool:
-        """Whether it is answered."""
+        """Tries to answer the fetch. Returns whether it is answered."""
         with self._lock:
             if not self.is_over:
                 self.is_over = self._look()
@@ -77,8 +78,8 @@ class WaitingFetches:
             return len({row for rows in self._rows.values() for row in rows})
 
     def add(self, row: WaitingFetch, wait_ms: int) -> None:
-        """Adds a fetch, and tries it once more when it is in the lists, so that no record is
-        missed."""
+        """Adds a fetch, and tries it once more after it is in the lists, so that it misses no
+        record."""
         with self._lock:
             if self._stopping:
                 return
@@ -94,7 +95,7 @@ class WaitingFetches:
             self._remove(row)
 
     def look(self, places: Iterable[Place]) -> None:
-        """Tries the fetches of these partitions: records may be available now. Returns at once."""
+        """Tries the fetches of these partitions, which may have records now. Returns at once."""
         with self._lock:
             moved = [place for place in places if place in self._rows]
             self._moved.update(moved)
@@ -102,7 +103,7 @@ class WaitingFetches:
             self._watches.nudge()
 
     def stop(self) -> None:
-        """Stops: no fetch is tried any more, and the waiting ones get no answer from here."""
+        """Stops: no fetch is tried again, and the waiting ones are not answered here."""
         with self._lock:
             self._stopping = True
             thread = self._thread
@@ -135,7 +136,8 @@ class WaitingFetches:
                 again = [place for place in moved if place in self._rows]
                 places = self._moved.union(again)
                 self._moved.clear()
-                # The oldest first would be fair; sets have no order, and turns even it out.
+                # The oldest first would be fair; sets have no order, but over time no fetch is
+                # always last.
                 rows = {row for place in places for row in self._rows.get(place, ())}
             for topic_id, index in again:
                 self._watches.add(topic_id, index)

@@ -1,7 +1,7 @@
 """One transactional id: its state as in the journal, and the steps it may take. Plain values.
 
-Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
-                  -> PrepareAbort  -> CompleteAbort
+    Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
+                     -> PrepareAbort  -> CompleteAbort
 
 A step returns the transaction as it will be when the journal has it. Each step takes the producer's
 version of the protocol (KIP-890): from BUMPS_EPOCH on every end bumps the epoch, so that no late
