@@ -1,13 +1,13 @@
 """The state of the cluster: brokers, topics, partitions, configurations, as one frozen value.
 
-A `ClusterState` never changes: it shows one moment. `ClusterStateReader` loads it from a
-tree and replaces it when the tree changes. Brokers, the list and the assignment of topics, the
-controller and the notes of configuration changes are watched. Partition states are not watched,
+A `ClusterState` never changes: it shows one moment. `ClusterStateReader` loads it from a tree and
+replaces it when the tree changes. The reader watches brokers, the list and the assignment of
+topics, the controller and the notes of configuration changes. It does not watch partition states,
 because many thousands of watches would cost too much: the writer of a state calls `refresh_topics`,
-and notifies other nodes by a note in /isr_change_notification, which is watched (state_changes.py).
+and notifies other nodes by a note in /isr_change_notification, which they watch (state_changes.py).
 
-Data that cannot be read (another program may have written it) is logged and left out: a damaged
-topic is listed in `unreadable`, and all other topics are served.
+The reader logs and leaves out data that it cannot decode (another program may have written it): a
+damaged topic is listed in `unreadable`, and all other topics are served.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Broker:
 class Partition:
     replicas: tuple[int, ...]
     state: PartitionState | None = None  # None until the controller has elected a leader
-    state_version: int = -1  # of the state's node, for writes that must not overtake another
-    state_zxid: int = -1  # number of the commit that wrote the state; -1 when it is not known
+    state_version: int = -1  # of the state's node; a write with it fails if another came first
+    state_zxid: int = -1  # number of the commit that wrote the state; -1: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Topic:
     assignment_version: int
     partitions: Mapping[int, Partition]
     deleting: bool = False
-    czxid: int = 0  # number of the commit that made it
+    czxid: int = 0  # number of the commit that created it
     is_id_kept: bool = True  # False: a tool older than topic ids wrote the assignment without it
 
     @property
@@ -81,7 +81,7 @@ class ClusterState:
     topics_by_id: Mapping[str, Topic] = field(default_factory=_empty)
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=_empty)  # `topics/T`: ...
     unreadable: Mapping[str, str] = field(default_factory=_empty)  # topic: what is wrong
-    without_id: Mapping[str, Topic] = field(default_factory=_empty)  # not served before they have
+    without_id: Mapping[str, Topic] = field(default_factory=_empty)  # topic without id: not served
     is_shared: bool = False  # several nodes have this tree
 
     def topic(self, name: str) -> Topic | None:
@@ -98,9 +98,9 @@ class ClusterState:
         return self.configs.get(f"{kind}/{name}", _empty())
 
     def leads(self, broker_id: int, partition: Partition) -> bool:
-        """Whether a broker is to lead the partition. In a cluster, a broker that registered after
-        the state was written has restarted, and may have lost records that the rest of the ISR has:
-        it leads only by a later state."""
+        """Returns whether a broker must lead the partition. In a cluster, a broker that registered
+        after the state was written has restarted, and may have lost records that the rest of the
+        ISR has: only a later state makes it the leader."""
         state = partition.state
         if state is None or state.leader != broker_id:
             return False
@@ -119,12 +119,13 @@ class PartitionUpdate:
     version: int  # of the state's node
 
 
-# `state_zxid` of a state by which the controller has asked this node to lead or follow.
+# `state_zxid` of a state with which the controller has asked this node to lead or follow.
 LEADER_AND_ISR_ZXID = (1 << 63) - 1
 
 
 class _States:
-    """Partition states by their bytes: most partitions of a cluster have one of a few values."""
+    """Decoded partition states by their bytes: most partitions of a cluster have one of a few
+    states."""
 
     def __init__(self) -> None:
         self._seen: dict[bytes, PartitionState] = {}
@@ -137,7 +138,8 @@ class _States:
 
 
 def topic_of(nodes: list[Node], deleting: bool = False, states: _States | None = None) -> Topic:
-    """A topic from its subtree: its node first, then /partitions/P/state in any order."""
+    """Returns a topic from its subtree: its node first, then /partitions/P/state in any order.
+    Raises ZnodeDataError."""
     states = states or _States()
     top = nodes[0]
     name = znodes.topic_name(name_of(top.path))
@@ -159,7 +161,8 @@ def topic_of(nodes: list[Node], deleting: bool = False, states: _States | None =
 
 
 def _with_known_id(topic: Topic, known: Topic | None) -> Topic:
-    """A topic whose assignment was written without its id, with the id that it had before."""
+    """Returns a topic whose assignment was written without its id, with the id that it had
+    before."""
     if topic.topic_id is not None or known is None or known.czxid != topic.czxid:
         return topic
     assignment = replace(topic.assignment, topic_id=known.topic_id)
@@ -167,7 +170,7 @@ def _with_known_id(topic: Topic, known: Topic | None) -> Topic:
 
 
 def _topics_in(nodes: list[Node]) -> dict[str, list[Node]]:
-    """The subtree of /brokers/topics by topic, each topic's own node first."""
+    """Returns the subtree of /brokers/topics by topic, each topic's own node first."""
     prefix = len(znodes.TOPICS_PATH) + 1
     topics: dict[str, list[Node]] = {}
     for node in nodes[1:]:
@@ -216,7 +219,7 @@ class ClusterStateReader:
         self._listener = listener
         self._may_delete = may_delete
         self._lock = threading.RLock()  # one replacement at a time; the listener may refresh
-        self._notes_seen = ""  # of configuration changes
+        self._notes_seen = ""  # the last note of a configuration change that was read
         self._isr_notes_seen = ""
         tree.add_listener(self._session_changed)
         self.load()
@@ -226,10 +229,10 @@ class ClusterStateReader:
         self._listener = listener
 
     def load(self) -> ClusterState:
-        """Read everything, with new watches."""
+        """Reads the whole state, and sets new watches. Raises MetadataError."""
         tree = self._tree
         with self._lock:
-            # Watches before values: a change in between then fires a watch and is read again.
+            # Watches come before values: a change in between then fires a watch and is read again.
             self._watch_children(znodes.TOPICS_PATH, self._topics_changed)
             isr_notes = self._watch_children(znodes.ISR_CHANGES_PATH, self._isr_changed)
             self._isr_notes_seen = max(isr_notes, default="")
@@ -258,7 +261,7 @@ class ClusterStateReader:
             return self._publish(state)
 
     def refresh_topics(self, names: Iterable[str]) -> ClusterState:
-        """Reads these topics again: after own writes, or after a note of another writer."""
+        """Reads these topics again: after a write of this node, or after a note of another one."""
         with self._lock:
             known = self.state
             deleting = self._marked(self._names(znodes.DELETE_TOPICS_PATH))
@@ -267,7 +270,7 @@ class ClusterStateReader:
             for name in wanted:
                 path = znodes.topic_path(name)
                 if self._tree.exists(path) is None:
-                    continue  # the watch on /brokers/topics fires when it comes
+                    continue  # the watch on /brokers/topics fires when it is created
                 self._tree.exists(path, self._topic_changed)
                 nodes = self._tree.subtree(path)
                 if nodes:
@@ -277,10 +280,10 @@ class ClusterStateReader:
     def apply_updates(
         self, updates: Iterable[PartitionUpdate], is_leader_and_isr: bool
     ) -> ClusterState:
-        """Applies the states of a request of the controller that are newer than the known ones, by
-        the version of their nodes. `is_leader_and_isr`: the request is LeaderAndIsr, by which the
+        """Applies states from a request of the controller if they are newer than the known ones, by
+        the version of their nodes. `is_leader_and_isr`: the request is LeaderAndIsr, with which the
         controller asks this node, in its current registration, to lead or follow; otherwise it is
-        UpdateMetadata. Unknown topics and partitions are read from the tree."""
+        UpdateMetadata. Reads unknown topics and partitions from the tree."""
         updates = list(updates)
         with self._lock:
             self.refresh_topics({row.topic for row in updates if self._known(row) is None})
@@ -312,7 +315,8 @@ class ClusterStateReader:
             return self._publish(replace(self.state, brokers=brokers))
 
     def refresh_config(self, entities: Iterable[str]) -> ClusterState:
-        """`entities` are paths below /config, as in the notes of changes."""
+        """Reads these configurations again. `entities`: paths below /config, as in the notes of
+        changes."""
         with self._lock:
             configs = dict(self.state.configs)
             for entity in entities:
@@ -340,7 +344,8 @@ class ClusterStateReader:
         deleting: frozenset[str],
         replacing: set[str] | None,
     ) -> ClusterState:
-        """`state` with the topics of `grouped`; those of `replacing` that are not in it go."""
+        """Returns `state` with the topics of `grouped`, and without those of `replacing` that are
+        not in `grouped`."""
         topics, unreadable = dict(state.topics), dict(state.unreadable)
         without_id = dict(state.without_id)
         states = _States()
@@ -379,7 +384,7 @@ class ClusterStateReader:
             path = f"{znodes.BROKER_IDS_PATH}/{name}"
             self._tree.exists(path, self._brokers_changed)
             try:
-                broker_id = znodes.partition_number(name)  # a broker id is written alike
+                broker_id = znodes.partition_number(name)  # a broker id has the same form
                 data, stat = self._tree.get(path)
                 registration = BrokerRegistration.decode(data)
             except NoNode:
@@ -400,7 +405,8 @@ class ClusterStateReader:
             return []
 
     def _watch_children(self, path: str, watch: Callable[[WatchEvent], None]) -> list[str]:
-        """The children of a node; the creation of an absent node fires the watch."""
+        """Returns the children of a node, and watches them; if the node is absent, its creation
+        fires the watch."""
         try:
             return self._tree.children(path, watch)
         except NoNode:
@@ -426,7 +432,7 @@ class ClusterStateReader:
         state = self.state
         known = state.topics.keys() | state.unreadable.keys() | state.without_id.keys()
         changed = now ^ known
-        if changed:  # the configuration of a new topic comes without a note
+        if changed:  # no note announces the configuration of a new topic
             self.refresh_config(f"topics/{name}" for name in changed)
         self.refresh_topics(changed)
 
@@ -474,6 +480,6 @@ class ClusterStateReader:
         if state is not SessionState.CONNECTED:
             return
         try:
-            self.load()  # watches of a lost session are gone
+            self.load()  # a lost session has no watches
         except StoreUnavailable as error:
             log.warning("cannot read the cluster state; the known one may be outdated: %s", error)

@@ -6,19 +6,19 @@
            sequence_next, crc               crc: CRC-32 of all the other columns
     application_id 0x6261726e ("barn"), user_version = SCHEMA_VERSION
 
-Beside it stand `metadata.db-wal` (belongs to it: copy and restore both or neither) and
-`metadata.db.lock`, held by the process that has the store open.
+The same directory has `metadata.db-wal`, which belongs to the database (copy and restore both or
+neither), and `metadata.db.lock`, which the process with the open store locks.
 
 Invariants: one transaction for each commit, with its zxid; every node but the root has its parent;
 each row matches its CRC. The write-ahead log has synchronous=FULL: a commit returns after fsync.
-After a crash in the middle of a commit the log's checksums end before it, and opening finds the
-state of the commit before; a crash during a checkpoint is repaired from the log, which is cut only
-after the database file has been synced. SQLite itself would not see a flipped bit in a row, hence
-the CRC.
+After a crash during a commit, the log has no valid commit frame for it, and the next start finds
+the state of the commit before. After a crash during a checkpoint, the log repairs the database,
+because it is truncated only after an fsync of the database file. SQLite itself would not notice a
+flipped bit in a row; the CRC shows it.
 
-An error before COMMIT is rolled back and means "not done". An error of COMMIT itself (a failed
-fsync, say) leaves the outcome unknown: the connection is dropped, and `reopen` takes the content of
-the file as the truth, after a checkpoint has written and synced all of it again.
+An error before COMMIT is rolled back and means "not done". After an error of COMMIT itself (for
+example of its fsync) the outcome is unknown: the store closes the connection, and `reopen` takes
+the content of the file as the state, after a checkpoint has written and synced all of it again.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from barnabas.metadata.tree import OutcomeUnknown, Stat, StoreUnavailable
 FILE_NAME = "metadata.db"
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x6261726E
-WAL_PAGES_MAX = 1000  # SQLite's own default: a checkpoint each 4 MB of log
-WAL_BYTES_MAX = 16 * 1024 * 1024  # the log is cut back to this after a checkpoint
+WAL_PAGES_MAX = 1000  # SQLite's default: a checkpoint every 4 MB of log
+WAL_BYTES_MAX = 16 * 1024 * 1024  # a checkpoint truncates the log to this size
 
 _SCHEMA = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
@@ -51,7 +51,8 @@ _SCHEMA = (
 _PUT = "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 Upgrade = Callable[[sqlite3.Connection], None]
-# Schema version -> what brings a file of that version to the next one, inside one transaction.
+# Schema version -> the function that upgrades a file of that version to the next one, in one
+# transaction.
 UPGRADES: dict[int, Upgrade] = {}
 
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -68,7 +69,7 @@ _MACHINE = {
 
 
 class StoreInUse(StoreUnavailable):
-    """Another process, or another broker of this one, has the file open."""
+    """Another process, or another broker of this process, has the file open."""
 
 
 class StoreCorrupt(StoreUnavailable):
@@ -107,8 +108,8 @@ def _code(error: sqlite3.Error) -> int:
 
 
 class Database:
-    """The open file. One thread at a time uses it, under the store's writer lock. With `synced`
-    False a crash of the machine may lose commits: for tests."""
+    """The open file. One thread at a time uses it, under the store's writer lock. `synced` False is
+    for tests: a crash of the machine may then lose commits."""
 
     def __init__(
         self,
@@ -164,8 +165,8 @@ class Database:
         return lock
 
     def _make_file(self) -> None:
-        """Makes the file readable for its owner only, because it holds credentials; so is the
-        log."""
+        """Creates the file with read permission for its owner only, because it contains
+        credentials; SQLite gives the log the same mode."""
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             os.close(os.open(self.path, flags, 0o600))
@@ -178,7 +179,8 @@ class Database:
             connection = sqlite3.connect(
                 self.path, timeout=0, isolation_level=None, check_same_thread=False
             )
-            # Exclusive before WAL: the log's index then lives in memory, without a -shm file.
+            # Exclusive mode comes before WAL: the log's index then is in memory, without a -shm
+            # file.
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
             mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
             if mode != "wal":
@@ -230,7 +232,8 @@ class Database:
         connection.execute("COMMIT")
 
     def begin_session(self) -> int:
-        """Deletes the ephemerals of all former sessions and numbers this session, in one commit."""
+        """Deletes the ephemeral nodes of all former sessions, and gives this session its number, in
+        one commit. Returns the number. Raises StoreUnavailable."""
         connection = self._require()
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -248,7 +251,8 @@ class Database:
         return row[0]
 
     def load(self) -> tuple[NodeTable, int]:
-        """All nodes, each checked against its CRC, and the number of the last commit."""
+        """Returns all nodes and the number of the last commit. Raises StoreCorrupt when a row does
+        not match its CRC or a parent is missing, and StoreUnavailable."""
         table = NodeTable()
         connection = self._require()
         try:
@@ -271,15 +275,16 @@ class Database:
 
     @staticmethod
     def _agrees(path: str, entry: Entry, crc: int) -> bool:
-        """Checks the types of a row: damage can change the type of a column, not only its value."""
+        """Returns whether a row matches its CRC and has the right types: damage can change the type
+        of a column, not only its value."""
         try:
             return isinstance(entry.data, bytes) and row_crc(path, entry) == crc
         except (AttributeError, TypeError, UnicodeError, struct.error):
             return False
 
     def commit(self, table: NodeTable, changes: Changes) -> None:
-        """Commits; the changes are durable when this returns. Raises StoreUnavailable (not done)
-        and OutcomeUnknown (call `reopen`)."""
+        """Commits the changes, which are durable when this returns. Raises StoreUnavailable (not
+        done) and OutcomeUnknown (call `reopen`)."""
         connection = self._require()
         gone = [(p,) for p, e in changes.entries.items() if e is None and table.find(p) is not None]
         put = [_row(p, entry) for p, entry in changes.entries.items() if entry is not None]
@@ -305,7 +310,7 @@ class Database:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         except sqlite3.Error:
-            self._disconnect()  # nothing was committed; the next use opens the file anew
+            self._disconnect()  # nothing was committed; `reopen` opens the file again
 
     @property
     def connected(self) -> bool:
@@ -326,7 +331,7 @@ class Database:
             try:
                 connection.close()
             except sqlite3.Error:
-                pass  # the file is opened anew, and judged then
+                pass  # the next connection checks the file
 
     def close(self) -> None:
         self._disconnect()

@@ -1,13 +1,13 @@
-"""The tree of a single node: held in memory, and committed to one SQLite file (see `database`) or
-only to memory (see `memory`).
+"""The tree of a single node, in memory. It commits to one SQLite file (see `database`), or only to
+memory (see `memory`).
 
-Reads never touch the disk. A write is checked against the tree in memory, committed, applied, and
-its watches are queued, in this order and under the writer's lock. So watches are called in the
-order of commits, and readers never see a change that a crash could undo.
+Reads do not use the disk. For a write, the tree checks it against its memory, commits it, applies
+it and queues the calls of its watches, in this order and under the writer's lock. So watches are
+called in the order of commits, and readers never see a change that a crash could undo.
 
 When a commit fails and its outcome is unknown, the session is SUSPENDED: every call first tries to
-open the file again, and raises StoreUnavailable until that succeeds. Then the file's state is the
-truth, the watches of changed nodes fire, and the session goes on.
+open the file again, and raises StoreUnavailable until that succeeds. Then the content of the file
+is the state, the watches of changed nodes fire, and the session continues.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from barnabas.metadata.database import Database
     from barnabas.metadata.memory import MemoryStore
 
-WAL_PAGES_MAX = 1000  # SQLite's own default: a checkpoint each 4 MB of log
+WAL_PAGES_MAX = 1000  # SQLite's default: a checkpoint every 4 MB of log
 
 
 class EmbeddedTree(MetadataTree):
@@ -60,7 +60,7 @@ class EmbeddedTree(MetadataTree):
     ) -> None:
         self._clock_ms = clock_ms
         self._write_lock = threading.Lock()
-        self._table_lock = threading.Lock()  # of _table, for a moment only; taken second
+        self._table_lock = threading.Lock()  # guards _table; held briefly, and taken second
         self._database = store or _database(directory, wal_pages_max)
         try:
             self._session_id = self._database.begin_session()
@@ -151,7 +151,7 @@ class EmbeddedTree(MetadataTree):
                 owned = self._table.owned_by(self._session_id)
                 self._commit([DeleteNode(path) for path in owned])
             except MetadataError:
-                pass  # the next session removes them when it opens the file
+                pass  # the next session deletes its ephemeral nodes
             self._enter(SessionState.LOST)
             self._database.close()
         self._watches.stop()
@@ -184,7 +184,8 @@ class EmbeddedTree(MetadataTree):
         with self._table_lock:
             events = table.events_since(self._table)
             self._table = table
-            # A commit that is in neither is dropped with its number: a reader could have seen it.
+            # If the file lacks the failed commit, its number is not used again: a reader could have
+            # seen it.
             self._zxid = max(zxid, self._zxid + 1)
             self._watches.fire(events)
         if self._state is SessionState.SUSPENDED:
@@ -192,6 +193,6 @@ class EmbeddedTree(MetadataTree):
 
 
 def _database(directory: Path, wal_pages_max: int) -> Database:
-    from barnabas.metadata.database import Database  # SQLite is not imported for a store in memory
+    from barnabas.metadata.database import Database  # a store in memory needs no SQLite
 
     return Database(directory, wal_pages_max=wal_pages_max)

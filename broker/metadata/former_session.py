@@ -1,10 +1,10 @@
 """The number of this node's last session in ZooKeeper, in its first log directory.
 
-`zookeeper.session` holds `version=0` and `session=0x...`. This process holds the directory's lock,
+`zookeeper.session` contains `version=0` and `session=0x...`. This process has locked the directory,
 so the process of that session has ended: this node may remove the registrations of that session,
-long before ZooKeeper lets it expire. The file is replaced before a new session
-registers anything. It may be lost or torn by a power cut: then nothing is known of a former
-session, and a registration that is still there has to expire first.
+long before ZooKeeper lets it expire. The file is replaced before a new session registers anything.
+A power failure may lose or tear it: then no former session is known, and a registration that still
+exists has to expire first.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 
 
 class FormerSession:
-    """The file; one session of one node writes it."""
+    """The file; only one session of one node writes it."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME
 
     def read(self) -> int | None:
-        """The session id as ZooKeeper gives it, signed; None when it is unknown."""
+        """Returns the session id as ZooKeeper gives it, signed; None when it is unknown."""
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:

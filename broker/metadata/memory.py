@@ -1,7 +1,7 @@
 """A store of the embedded tree that keeps nothing on disk: for brokers that end with their test.
 
-It has the interface of `database.Database`. Commits live as long as the object, so a broker that is
-stopped and started again in one process finds its topics.
+It has the interface of `database.Database`. Commits exist as long as the object, so a broker that
+stops and starts again in one process finds its topics.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class MemoryStore:
     """The store. One thread at a time uses it, under the tree's writer lock."""
 
     path = Path(":memory:")
-    connected = True  # there is nothing that could be lost
+    connected = True  # memory has no connection to lose
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {"/": Entry(b"", Stat(0, 0, 0, 0, 0, 0), 0)}
@@ -24,7 +24,7 @@ class MemoryStore:
         self._session = 0
 
     def begin_session(self) -> int:
-        """Deletes the ephemerals of all former sessions, and numbers this session."""
+        """Deletes the ephemeral nodes of all former sessions, and gives this session its number."""
         self._entries = {
             path: entry for path, entry in self._entries.items() if entry.stat.ephemeral_owner == 0
         }
@@ -50,4 +50,4 @@ class MemoryStore:
         raise AssertionError("a store in memory is never closed by a failure")
 
     def close(self) -> None:
-        """Ends the session; the commits stay for the next one."""
+        """Ends the session; the commits stay for the next session."""

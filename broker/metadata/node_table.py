@@ -1,8 +1,8 @@
 """The tree in memory, and the changes of one multi that are not committed yet.
 
-Readers see `NodeTable`. `Changes` covers it while a multi is checked: later operations of the multi
-see the earlier ones; readers see none until the store has committed them and calls
-`NodeTable.apply`.
+Readers see `NodeTable`. `Changes` overlays it while a multi is checked: later operations of the
+multi see the earlier ones; readers see none of them until the store has committed the multi and
+calls `NodeTable.apply`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from barnabas.metadata.tree import (
     parent_of,
 )
 
-SEQUENCE_MAX = 2**31 - 1  # ZooKeeper's counter; beyond it names would no longer sort
+SEQUENCE_MAX = 2**31 - 1  # the largest value of ZooKeeper's counter; later names would not sort
 
 
 class Entry(NamedTuple):
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
 class NodeTable:
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
-        self._children: dict[str, set[str]] = {}  # only of nodes that have any
+        self._children: dict[str, set[str]] = {}  # only nodes with children
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -82,7 +82,7 @@ class NodeTable:
         return self._children.get(path, set())
 
     def orphan(self) -> str | None:
-        """A node whose parent is missing; only damage can make one."""
+        """Returns a node whose parent is missing, or None; only damage can make one."""
         entries = self._entries
         return next((p for p in entries if p != "/" and parent_of(p) not in entries), None)
 
@@ -99,7 +99,7 @@ class NodeTable:
         return [path for path, entry in entries if entry.stat.ephemeral_owner == session_id]
 
     def events_since(self, before: NodeTable) -> list[WatchEvent]:
-        """The events for the watches on `before` when this table replaces it."""
+        """Returns the events for the watches on `before` when this table replaces it."""
         events = []
         for path in before._entries.keys() - self._entries.keys():
             events += deletion_events(path)
@@ -129,7 +129,7 @@ def deletion_events(path: str) -> list[WatchEvent]:
 
 
 class Changes:
-    """The changes of one multi. `entries` maps each changed path to its new entry, None if
+    """The changes of one multi. `entries` maps each changed path to its new entry; None:
     deleted."""
 
     def __init__(self, table: NodeTable, zxid: int, session_id: int, now_ms: int) -> None:

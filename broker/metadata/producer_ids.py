@@ -1,7 +1,8 @@
-"""Blocks of producer ids, handed out through `/latest_producer_id_block` as Kafka does.
+"""Blocks of producer ids, allocated through `/latest_producer_id_block` as in Kafka
+(ProducerIdManager).
 
-Each broker takes a block at a time and allocates its ids from memory; ids of a block whose broker
-stops are lost, never allocated twice.
+Each broker takes one block at a time and allocates its ids from memory. When a broker stops, the
+rest of its block is lost; no id is allocated twice.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ ATTEMPTS_MAX = 100
 
 
 class NoProducerIds(MetadataError):
-    """No block is available: all ids are used, or other brokers were always faster."""
+    """No block is available: all ids are used, or other brokers were faster in each attempt."""
 
 
 def allocate_block(tree: MetadataTree, broker_id: int) -> ProducerIdBlock:
-    """Takes the next block for this broker. A commit with an unknown outcome loses a block."""
+    """Takes the next block for this broker. A commit with an unknown outcome loses a block. Raises
+    NoProducerIds, and MetadataError for other errors of the tree."""
     for _attempt in range(ATTEMPTS_MAX):
         try:
             data, stat = tree.get(PRODUCER_ID_BLOCK_PATH)
@@ -53,7 +55,7 @@ def allocate_block(tree: MetadataTree, broker_id: int) -> ProducerIdBlock:
             if not isinstance(failed.error, BadVersion | NodeExists | NoNode):
                 raise failed.error from None
         except OutcomeUnknown:
-            pass  # read again: if it was done, the block after it is taken
+            pass  # read again: if the commit was done, take the next block
         else:
             return block
     raise NoProducerIds(

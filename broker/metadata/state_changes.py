@@ -1,4 +1,4 @@
-"""Writing partition states so that the other nodes of a shared tree read them.
+"""Writes partition states so that the other nodes of a shared tree read them.
 
 Partition states have no watches (cluster_state.py has the reason). A multi that writes some ends
 with a note in /isr_change_notification, as Kafka's leaders write it: its sequential node names the
@@ -27,10 +27,10 @@ from barnabas.metadata.tree import (
 def shares_with_notes(
     operations: Iterable[Operation], tree: MetadataTree, each: Sequence[Operation] = ()
 ) -> Iterator[list[Operation]]:
-    """As `tree.shares`: the operations in parts that one multi each can take, every part that
-    writes partition states with its note."""
+    """Divides operations, in their order, into parts that each fit one multi, as `tree.shares`
+    does. A part that writes partition states ends with its note."""
     limits = tree.limits
-    if tree.is_shared:  # a note is shorter than the paths and states that it stands for
+    if tree.is_shared:  # a note is shorter than the paths and states of its part
         limits = replace(
             limits,
             multi_operations_max=limits.multi_operations_max - 1,
@@ -43,10 +43,10 @@ def shares_with_notes(
 def written_by_controller(
     operations: Sequence[Operation], tree: MetadataTree, check: Sequence[Operation]
 ) -> bool:
-    """Writes the operations in their order, in one multi where they fit, each multi with `check`
-    (the controller's fence) and a note. Returns False if another writer has changed or deleted one
-    of their nodes meanwhile: nothing of that multi and of the later ones is written. Raises
-    BadVersion when `check` fails, and MetadataError."""
+    """Writes the operations in their order, in as few multis as possible, each with `check` (the
+    check of the controller's epoch) and a note. Returns False if another writer has changed or
+    deleted one of their nodes: then that multi and the later ones write nothing. Raises BadVersion
+    when `check` fails, and MetadataError."""
     for part in shares_with_notes(operations, tree, check):
         try:
             tree.multi(part)

@@ -1,9 +1,9 @@
 """The tree of cluster state: the contract of every store.
 
-Nodes are named by paths as in ZooKeeper, hold bytes and a version, and may have children. An
-ephemeral node belongs to the session that created it, is deleted when that session ends, and has no
-children. A sequential node gets ten digits after its name, larger than those of every earlier
-sequential sibling.
+Nodes have paths as in ZooKeeper, contain bytes and a version, and may have children. An ephemeral
+node belongs to the session that created it, is deleted when that session ends, and has no children.
+A sequential node gets ten digits after its name, larger than those of every earlier sequential
+sibling.
 
 A watch is a callable given to `get`, `exists` or `children`. The store's one thread for watches
 calls it once, after the commit of the first change that concerns it; watches are called in the
@@ -13,8 +13,8 @@ same callable given twice for one node is called once. When the session is lost,
 connection to the store, watches are dropped without a call: a listener of the state sees CONNECTED,
 and must read and watch again.
 
-`multi` does all of its operations or none. `OutcomeUnknown` means that an operation may or may
-not have been carried out; every other error means that nothing was changed.
+`multi` does all of its operations or none. `OutcomeUnknown` means that an operation may have been
+carried out or not; every other error means that nothing was changed.
 
 The stores are `embedded` and ZooKeeper; tests/metadata/conformance.py runs against both.
 """
@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 ANY_VERSION = -1
 PATH_BYTES_MAX = 4096
-# ZooKeeper refuses packets above jute.maxbuffer (1 MiB - 1): data, path and header together.
+# ZooKeeper refuses packets larger than jute.maxbuffer (1 MiB - 1): data, path and header together.
 DATA_BYTES_MAX = 0xFFFFF - PATH_BYTES_MAX - 1024
 
 
@@ -42,7 +42,7 @@ class InvalidPath(MetadataError):
 
 
 class TooLarge(MetadataError):
-    """Data, path or multi beyond the limits of the store."""
+    """Data, a path or a multi exceeds the limits of the store."""
 
 
 class NoNode(MetadataError):
@@ -50,7 +50,7 @@ class NoNode(MetadataError):
 
 
 class NodeExists(MetadataError):
-    """A node with this path exists already."""
+    """A node with this path already exists."""
 
 
 class BadVersion(MetadataError):
@@ -78,16 +78,16 @@ class StoreUnreachable(StoreUnavailable):
 
 
 class SessionLost(StoreUnavailable):
-    """The session was closed or has expired. Its ephemerals and watches are gone."""
+    """The session was closed or has expired. It has no ephemeral nodes and no watches any more."""
 
 
 class OutcomeUnknown(MetadataError):
-    """The operation may or may not have been carried out; read again to find out."""
+    """The operation may have been carried out or not; read again to find out."""
 
 
 class MultiFailed(MetadataError):
-    """A multi was refused as a whole. `results` has one entry for each operation: the error at
-    `index`, None for the others, which were not carried out."""
+    """The store refused a multi as a whole. `results` has one entry for each operation: the error
+    at `index`, and None for the others, which were not carried out."""
 
     def __init__(self, index: int, count: int, error: MetadataError) -> None:
         super().__init__(f"operation {index} of {count}: {type(error).__name__}: {error}")
@@ -99,7 +99,7 @@ class MultiFailed(MetadataError):
 
 class SessionState(enum.Enum):
     CONNECTED = "connected"
-    SUSPENDED = "suspended"  # the session may still live; nothing can be read or written now
+    SUSPENDED = "suspended"  # the session may still exist; reads and writes fail now
     LOST = "lost"
 
 
@@ -120,8 +120,8 @@ class Stat(NamedTuple):
     ctime_ms: int
     mtime_ms: int
     ephemeral_owner: int  # session id, 0 for a persistent node
-    czxid: int  # number of the commit that made the node; never used twice in the life of a store
-    mzxid: int  # number of the commit that changed its data last
+    czxid: int  # number of the commit that created the node; a store uses it once
+    mzxid: int  # number of the commit that last changed its data
 
 
 class Node(NamedTuple):
@@ -173,7 +173,7 @@ class Limits:
     multi_bytes_max: int
     data_bytes_max: int = DATA_BYTES_MAX
     path_bytes_max: int = PATH_BYTES_MAX
-    operation_bytes: int = 0  # what each operation of a multi takes besides its path and data
+    operation_bytes: int = 0  # size of each operation of a multi besides its path and data
 
 
 def _forbidden(code: int) -> bool:
@@ -183,7 +183,8 @@ def _forbidden(code: int) -> bool:
 
 
 def check_path(path: str) -> None:
-    """ZooKeeper's rules: absolute, no empty, `.` or `..` part, no control or private characters."""
+    """Raises InvalidPath for a path that ZooKeeper refuses: it must be absolute, without an empty,
+    `.` or `..` part, and without control or private characters."""
     if not path.startswith("/"):
         raise InvalidPath(f"{path!r} does not begin with /")
     if path == "/":
@@ -207,7 +208,8 @@ def check_data(path: str, data: bytes) -> None:
 
 
 def check_operations(operations: Sequence[Operation], limits: Limits) -> None:
-    """Raises, before anything is changed, when a path, a value or the whole exceeds the limits."""
+    """Raises an error, before anything is changed, when a path, a value or the whole multi exceeds
+    the limits (InvalidPath, TooLarge)."""
     if len(operations) > limits.multi_operations_max:
         raise TooLarge(
             f"a multi of {len(operations)} operations; the limit is {limits.multi_operations_max}"
@@ -252,7 +254,7 @@ def shares(
 
 
 def parent_of(path: str) -> str:
-    """The parent's path; the root is its own."""
+    """Returns the path of the parent; the root is its own parent."""
     return path.rpartition("/")[0] or "/"
 
 
@@ -268,19 +270,19 @@ class MetadataTree(ABC):
     """One session on a store at a time."""
 
     limits: Limits
-    is_shared: bool = False  # whether others may write to the store too
-    # Sessions of this node that are over, though their ephemerals may still be there for a while.
+    is_shared: bool = False  # other nodes may write to the store too
+    # Former sessions of this node, whose ephemeral nodes may still exist.
     former_sessions: Collection[int] = ()
 
     @property
     @abstractmethod
     def session_id(self) -> int:
-        """Owner of the ephemerals made through this object; never 0."""
+        """Returns the owner of the ephemeral nodes that this object creates; never 0."""
 
     @property
     @abstractmethod
     def last_commit(self) -> int:
-        """Number (zxid) of the last commit that this session has seen."""
+        """Returns the number (zxid) of the last commit that this session has seen."""
 
     @property
     @abstractmethod
@@ -292,25 +294,28 @@ class MetadataTree(ABC):
 
     @abstractmethod
     def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        """Raises NoNode (and leaves no watch) for an absent node."""
+        """Returns the data and the Stat of a node. Raises NoNode for an absent node, and leaves no
+        watch."""
 
     @abstractmethod
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """The node's Stat, or None. The watch also stays for an absent node: its creation fires
-        it."""
+        """Returns the node's Stat, or None. The watch also stays for an absent node: its creation
+        fires the watch."""
 
     @abstractmethod
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """The names of the children, in no particular order."""
+        """Returns the names of the children, in no particular order. Raises NoNode, and leaves no
+        watch."""
 
     @abstractmethod
     def subtree(self, path: str) -> list[Node]:
-        """The node and all nodes below it, parents before children; empty for an absent node."""
+        """Returns the node and all nodes below it, parents before children; empty for an absent
+        node."""
 
     @abstractmethod
     def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """Carries out all operations or none. MultiFailed names the refused operation and the
-        reason."""
+        """Carries out all operations or none, and returns one result for each. Raises MultiFailed,
+        which has the refused operation and the reason."""
 
     @abstractmethod
     def close(self) -> None:
@@ -319,7 +324,8 @@ class MetadataTree(ABC):
     def create(
         self, path: str, data: bytes = b"", ephemeral: bool = False, sequence: bool = False
     ) -> str:
-        """Returns the path, which differs from the asked one for a sequential node."""
+        """Creates a node and returns its path, which has a number at its end for a sequential
+        node."""
         created = self._one(CreateNode(path, data, ephemeral, sequence))
         assert isinstance(created, str)
         return created
@@ -339,7 +345,7 @@ class MetadataTree(ABC):
             raise failed.error from None
 
     def ensure_paths(self, paths: Sequence[str]) -> None:
-        """As `ensure_path` for several, in one commit."""
+        """Creates the missing nodes of several paths and their parents, in one commit."""
         missing: dict[str, None] = {}
         for path in paths:
             check_path(path)
@@ -352,12 +358,12 @@ class MetadataTree(ABC):
             return
         try:
             self.multi([CreateNode(path) for path in missing])
-        except MultiFailed:  # another session made some of them meanwhile
+        except MultiFailed:  # another session has created some of them
             for path in missing:
                 self.ensure_path(path)
 
     def ensure_path(self, path: str) -> None:
-        """Make the node and its parents, without data, where they are missing."""
+        """Creates the node and its parents, without data, where they are missing."""
         check_path(path)
         missing = []
         while path != "/" and self.exists(path) is None:

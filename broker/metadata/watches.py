@@ -1,8 +1,8 @@
 """One-shot watches and the one thread that calls them, and the listeners of the session's state.
 
-Nothing here is called with a lock held, so a watch may use the tree freely. The queue to the
-thread is bounded by the watches that are registered: each is taken out when it is queued.
-`Calls` is that thread, for every store; `Watches` the table of a store that keeps its own.
+No watch or listener is called with a lock held, so a watch may use the tree freely. The registered
+watches limit the queue to the thread: each is removed when it is queued. `Calls` is that thread,
+for every store; `Watches` is the table of a store that keeps its own watches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WATCHES_MAX = 1_000_000
 
 
 class TooManyWatches(RuntimeError):
-    """The limit of registered watches is reached: no watch is dropped silently."""
+    """The limit of registered watches is reached. No watch is dropped silently."""
 
 
 class Calls:
@@ -45,11 +45,11 @@ class Calls:
 
     @property
     def is_here(self) -> bool:
-        """Whether the caller is on this thread."""
+        """Returns whether the caller runs on this thread."""
         return threading.current_thread() is self._thread
 
     def stop(self) -> None:
-        """Run what is queued, then end the thread."""
+        """Runs the queued calls, then ends the thread."""
         self._queue.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -59,16 +59,17 @@ class Calls:
             function, argument = call
             try:
                 function(argument)
-            except SessionLost:  # the store was closed while a watch was on its way
+            except SessionLost:  # the store was closed while a watch was queued
                 log.debug("a watch fired after the end of its session")
-            except StoreUnavailable as error:  # when it is back, its listeners read everything
+            except StoreUnavailable as error:  # when it is back, its listeners read the whole state
                 log.warning("cannot handle a change of the metadata tree yet: %s", error)
             except Exception:
                 log.exception("a watch on the metadata tree failed")
 
 
 class Watches:
-    """The watches of one session. `calls`: the thread that calls them, else one of its own."""
+    """The watches of one session. `calls`: the thread that calls them; None: a thread of their
+    own."""
 
     def __init__(self, name: str, calls: Calls | None = None) -> None:
         self._lock = threading.Lock()
@@ -94,7 +95,7 @@ class Watches:
                 self._count += 1
 
     def fire(self, events: Iterable[WatchEvent]) -> None:
-        """Queue the calls for events of one commit; the caller serialises commits."""
+        """Queues the calls for the events of one commit. The caller serializes commits."""
         with self._lock:
             for event in events:
                 for watch in self._take(event):
@@ -134,5 +135,5 @@ class Watches:
                 self._calls.put(listener, state)
 
     def stop(self) -> None:
-        """Run what is queued, then end the thread."""
+        """Runs the queued calls, then ends the thread."""
         self._calls.stop()

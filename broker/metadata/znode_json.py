@@ -1,6 +1,6 @@
-"""JSON from the tree, which is untrusted: other brokers, tools and ZooKeeper's users write there.
+"""JSON from the tree, which is untrusted: other brokers, tools and users of ZooKeeper write there.
 
-`read_object` and the `*_of` readers raise ZnodeDataError, which names the field and what it holds.
+`read_object` and the `*_of` functions raise ZnodeDataError, which names the field and its value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def _no_constant(name: str) -> object:
 
 
 def read_object(data: bytes, versions: range | None = None) -> dict[str, Any]:
-    """The object; its `version` (a number, or text as in /cluster/id) must be a known one."""
+    """Returns the object in a node's data. Its `version` (a number, or text as in /cluster/id) must
+    be one of `versions`. Raises ZnodeDataError."""
     try:
         found = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -54,7 +55,8 @@ def _wrong(name: str, value: object, wanted: str) -> ZnodeDataError:
 def integer(
     value: object, name: str, low: int = -(2**31), high: int = INT32_MAX, text: bool = False
 ) -> int:
-    """A number within bounds; with `text` also one written as a string, as Kafka does at times."""
+    """Returns a number within bounds; `text`: it may be written as a string, as Kafka sometimes
+    does. Raises ZnodeDataError."""
     if text and isinstance(value, str) and value.lstrip("-").isdecimal() and value.isascii():
         if len(value) > 20 or "--" in value:
             raise _wrong(name, value, f"a number of {low} to {high}")
@@ -98,7 +100,7 @@ def object_of(found: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def broker_ids(value: object, name: str) -> tuple[int, ...]:
-    """Distinct broker ids in their order."""
+    """Returns distinct broker ids in their order. Raises ZnodeDataError."""
     if not isinstance(value, list):
         raise _wrong(name, value, "a list of broker ids")
     for each in value:
@@ -110,7 +112,8 @@ def broker_ids(value: object, name: str) -> tuple[int, ...]:
 
 
 def plain_number(data: bytes, name: str, low: int = 0, high: int = INT32_MAX) -> int:
-    """A node that holds a number as text and nothing else."""
+    """Returns the number in a node that contains a number as text and nothing else. Raises
+    ZnodeDataError."""
     try:
         return integer(data.decode("ascii"), name, low, high, text=True)
     except UnicodeDecodeError as error:

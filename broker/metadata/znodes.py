@@ -24,8 +24,8 @@ path                                     data                                   
 /consumers/G/offsets/T/P                 number as text
 /consumers/G/owners/T/P                  consumer thread as text                  ephemeral
 
-Each `decode` raises ZnodeDataError for data it cannot take. Unknown fields are ignored, as later
-versions of Kafka add some; unknown versions are refused.
+Each `decode` raises ZnodeDataError for data that does not have the format. It ignores unknown
+fields, because later versions of Kafka add some, and refuses unknown versions.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ FEATURES_PATH = "/feature"
 ACL_CHANGES_PATHS = ("/kafka-acl-changes", "/kafka-acl-extended-changes")  # literal, prefixed
 CONSUMERS_PATH = "/consumers"
 
-# The last three are younger than Kafka 2.7: their nodes are made when they are needed.
+# The last three are newer than Kafka 2.7: their nodes are created on first use.
 CONFIG_KINDS = ("topics", "brokers", "clients", "users", "ips", "client-metrics", "groups")
 DEFAULT_ENTITY = "<default>"
-# What a store holds from its first start on, as Kafka makes it.
+# The nodes that a store has after its first start, as in Kafka.
 PERSISTENT_PATHS = (
     CONSUMERS_PATH,
     BROKER_IDS_PATH,
@@ -107,7 +107,7 @@ def partition_path(topic: str, partition: int) -> str:
 
 
 def partition_of_state(path: str) -> tuple[str, int] | None:
-    """Topic and partition of a state's path; None for other paths."""
+    """Returns topic and partition of a state's path; None for other paths."""
     steps = path.split("/")
     if len(steps) != 7 or not path.startswith(TOPICS_PATH + "/") or steps[6] != "state":
         return None
@@ -119,7 +119,8 @@ def partition_state_path(topic: str, partition: int) -> str:
 
 
 def config_path(kind: str, name: str) -> str:
-    """`name` as in the node: users and clients `sanitized`, a pair as `U/clients/C`."""
+    """Returns the path of a configuration. `name`: as in the node, that is users and clients
+    `sanitized`, a pair as `U/clients/C`."""
     return f"{CONFIG_PATH}/{kind}/{'/'.join(map(_part, name.split('/')))}"
 
 
@@ -140,8 +141,9 @@ def consumer_owner_path(group: str, topic: str, partition: int) -> str:
 
 
 def sanitized(name: str) -> str:
-    """A user or client id as a node's name; DEFAULT_ENTITY is written as it is."""
-    from urllib.parse import quote  # 3 ms of a start that seldom needs it
+    """Returns a user or client id as a node's name (Kafka's Sanitizer). The caller leaves out
+    DEFAULT_ENTITY, which is written as it is."""
+    from urllib.parse import quote  # takes 3 ms, and few starts need it
 
     return quote(name, safe="-_.").replace("~", "%7E")
 
@@ -156,7 +158,7 @@ def unsanitized(node_name: str) -> str:
 
 
 def topic_name(value: object) -> str:
-    """A legal topic name; names become directories, so nothing else may pass."""
+    """Returns a legal topic name. Names become directories, so all others raise ZnodeDataError."""
     if isinstance(value, str) and _TOPIC_NAME.fullmatch(value) and value not in (".", ".."):
         return value
     raise ZnodeDataError(f"{repr(value)[:60]} is not a valid topic name")
@@ -169,7 +171,7 @@ def partition_number(value: str) -> int:
 
 
 def uuid_bytes(text: str) -> bytes:
-    """The bytes of an id that a node holds."""
+    """Returns the bytes of an id in a node. Raises ZnodeDataError."""
     try:
         return uuids.uuid_bytes(text)
     except ValueError as error:
@@ -180,9 +182,8 @@ _RESERVED_UUIDS = (bytes(16), bytes(15) + b"\x01")
 
 
 def new_uuid(random_bytes: Callable[[int], bytes]) -> str:
-    """A random (version 4) id without a leading dash, which command lines would take for an option.
-
-    Topic ids and the cluster id are made with it."""
+    """Returns a random (version 4) uuid without a leading dash, which command lines would take for
+    an option. Topic ids and the cluster id are such uuids."""
     while True:
         raw = bytearray(random_bytes(16))
         raw[6] = raw[6] & 0x0F | 0x40
@@ -231,8 +232,8 @@ class BrokerRegistration:
     version: int = 5  # Kafka writes 4 with an inter.broker.protocol.version below 2.7
 
     def encode(self) -> bytes:
-        """Version 5, its fields in Kafka's order. Host and port repeat the first PLAINTEXT
-        endpoint, for old readers."""
+        """Returns version 5, with its fields in Kafka's order. Host and port repeat the first
+        PLAINTEXT endpoint, for old readers."""
         plain = [e for e in self.endpoints if e.security_protocol == "PLAINTEXT"]
         found: dict[str, Any] = {
             "features": {
@@ -289,7 +290,7 @@ class BrokerRegistration:
 
 
 def _time_ms(found: dict[str, Any]) -> int:
-    """The timestamp, -1 where an old writer left it out."""
+    """Returns the timestamp in ms; -1 if an old writer left it out."""
     return znode.time_of({"timestamp": "-1"} | found)
 
 
@@ -310,7 +311,7 @@ class TopicAssignment:
     removing_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Version 3, or 2 for a topic that has no id yet."""
+        """Returns version 3, or version 2 for a topic that has no id yet."""
 
         def keyed(table: Mapping[int, tuple[int, ...]]) -> dict[str, list[int]]:
             return {str(partition): list(replicas) for partition, replicas in table.items()}
@@ -342,7 +343,8 @@ class TopicAssignment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Leader and in-sync replicas. `recovering`: elected uncleanly, not recovered yet."""
+    """Leader and in-sync replicas. `recovering`: the leader was elected uncleanly and has not
+    recovered yet."""
 
     leader: int  # -1: none
     leader_epoch: int
@@ -380,7 +382,8 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_cluster_id(data: bytes) -> str:
-    """Any short text: clusters older than generated ids, or with chosen ones, have others."""
+    """Returns the cluster id. Any short text is legal: old clusters have ids in other formats, and
+    operators can choose ids."""
     found = znode.read_object(data, range(1, 2))
     cluster_id = znode.text_of(found, "id")
     if not 0 < len(cluster_id) <= 255 or not cluster_id.isprintable():
@@ -407,7 +410,7 @@ class ControllerRegistration:
 
     @classmethod
     def decode(cls, data: bytes) -> ControllerRegistration:
-        found = znode.read_object(data, range(1, 3))  # 2 adds an epoch of KRaft
+        found = znode.read_object(data, range(1, 3))  # version 2 adds the epoch of KRaft
         return cls(znode.integer_of(found, "brokerid", 0), _time_ms(found))
 
 
@@ -424,7 +427,7 @@ def decode_config(data: bytes) -> dict[str, str]:
 
 
 def encode_features(levels: Mapping[str, int]) -> bytes:
-    """As Kafka writes it; status 1 says that features are in use."""
+    """Returns the data as Kafka writes it; status 1 means that features are in use."""
     rows = {name: {"max_version_level": level} for name, level in levels.items()}
     return znode.to_json({"version": 2, "status": 1, "features": rows})
 
@@ -433,7 +436,8 @@ NO_FEATURES = b'{"features":{},"version":1,"status":1}'  # as the first controll
 
 
 def decode_features(data: bytes) -> dict[str, int]:
-    """Version 1 has the lowest level as well; it said nothing that counts."""
+    """Returns the highest level of each feature. Version 1 also has the lowest level, which has no
+    effect."""
     found = znode.object_of(znode.read_object(data, range(1, 3)), "features")
     return {
         name: znode.integer_of(znode.object_of(found, name), "max_version_level", 0, 32767)
@@ -443,7 +447,8 @@ def decode_features(data: bytes) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """`entity` is the path below /config: `topics/T`, `users/U/clients/C`."""
+    """A change of one configuration. `entity`: the path below /config: `topics/T`,
+    `users/U/clients/C`."""
 
     entity: str
 
@@ -474,7 +479,8 @@ def _topic_partition(value: object) -> TopicPartition:
 
 
 def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """For /admin/preferred_replica_election and the notes of /isr_change_notification."""
+    """Returns the data for /admin/preferred_replica_election and the notes of
+    /isr_change_notification."""
     rows = [{"topic": topic, "partition": partition} for topic, partition in partitions]
     return znode.to_json({"version": 1, "partitions": rows})
 
@@ -554,7 +560,8 @@ PATTERNS = ("static", "white_list", "black_list")
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSubscription:
-    """Of a consumer of the old generation: streams (threads) a topic, or a filter of names."""
+    """The subscription of a consumer of the old generation, which uses ZooKeeper: the number of
+    streams (threads) for each topic, or a pattern of topic names."""
 
     subscription: Mapping[str, int]
     pattern: str

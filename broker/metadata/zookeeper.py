@@ -1,18 +1,18 @@
 """The tree in ZooKeeper, over kazoo: for a node that shares it with old clients or other brokers.
 
-kazoo keeps the connection: it reads and writes on a thread of its own, and reconnects with the same
-session while that lives, and with a new one after it expired. This module turns its requests into
-the tree's calls:
+kazoo keeps the connection: its thread reads and writes, and reconnects with the same session while
+that exists, and with a new one after it has expired. This module makes the tree's calls from
+kazoo's requests:
 
     a read whose answer was lost is repeated
-    a multi whose answer was lost is looked for in the tree (see zookeeper_outcome) and sent again
-    only when it certainly was not done; else the caller gets OutcomeUnknown
-    without a connection a call waits as long as a session may live without one; then it raises
+    after a lost answer to a multi, the tree shows whether it was done (zookeeper_outcome.py); it is
+    sent again only when it certainly was not done; otherwise the caller gets OutcomeUnknown
+    without a connection a call waits for at most the session timeout; then it raises
     StoreUnavailable
 
-The number of requests in flight is bounded (zookeeper.max.in.flight.requests); reading a subtree
-keeps that many in flight. Paths are those below the chroot, which is created when it is missing.
-Empty data is written as no data, as Kafka does.
+zookeeper.max.in.flight.requests limits the number of requests in flight; a read of a subtree keeps
+that many in flight. Paths are those below the chroot, which is created when it is missing. Empty
+data is written as no data, as in Kafka.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ from barnabas.zookeeper_client import zookeeper_client
 
 log = logging.getLogger("barnabas.zookeeper")
 
-Ask = Callable[[], Any]  # sends a request through kazoo; gives its asynchronous result
+Ask = Callable[[], Any]  # sends a request through kazoo; returns its asynchronous result
 
-PACKET_BYTES_MAX = 0xFFFFF - 1024  # jute.maxbuffer, with room for the header
+PACKET_BYTES_MAX = 0xFFFFF - 1024  # jute.maxbuffer, less the header
 OPERATIONS_MAX = 5_000
-# Of each operation of a multi: its header, lengths, flags and access list, which the server writes
-# out with the name of its creator.
+# The size of an operation of a multi besides path and data: its header, lengths, flags and ACL,
+# which the server writes with the name of its creator.
 OPERATION_BYTES = 160
-LOOK_S = 0.25  # how soon a call that waits sees that the tree is being closed
+LOOK_S = 0.25  # period in which a waiting call checks whether the tree is being closed
 CLOSE_S = 5.0
 GIVE_UP_S = 0.2
-# What holds secrets is readable by its creator alone: Kafka's own list.
+# Only their creator may read nodes with secrets: the list is Kafka's.
 SENSITIVE = (f"{CONFIG_PATH}/users", f"{CONFIG_PATH}/brokers", "/delegation_token")
 
 _STATES = {
@@ -103,10 +103,11 @@ class _AnswerLost(Exception):
 
 
 class ZooKeeperTree(MetadataTree):
-    """A connected tree. The constructor raises StoreUnavailable or Forbidden: one plain line.
+    """A connected tree. The constructor raises StoreUnavailable or Forbidden, with a text of one
+    line.
 
-    When a session expires, the same object is LOST and then CONNECTED with the next one: a listener
-    must create its ephemerals and watches again."""
+    When a session expires, the same object is LOST and then CONNECTED with the next session: a
+    listener must create its ephemeral nodes and watches again."""
 
     is_shared = True
 
@@ -116,7 +117,7 @@ class ZooKeeperTree(MetadataTree):
         former: FormerSession | None = None,
         context: SSLContext | None = None,
     ) -> None:
-        """`context`: TLS to ZooKeeper; None: none."""
+        """`context`: TLS to ZooKeeper; None: a plaintext connection."""
         chroot_bytes = len(settings.chroot.encode())
         self.limits = Limits(
             multi_operations_max=OPERATIONS_MAX,
@@ -132,14 +133,14 @@ class ZooKeeperTree(MetadataTree):
         self._context = context
         known = None if former is None else former.read()
         self.former_sessions: set[int] = set() if known is None else {known}
-        self._changed = threading.Condition()  # of the four below
+        self._changed = threading.Condition()  # guards the next four
         self._state = SessionState.SUSPENDED
         self._session_id = 0
         self._closing = False
         self._listeners: list[StateListener] = []
         self._places = threading.BoundedSemaphore(settings.in_flight_max)
-        self._zxid = 0  # the largest that was seen
-        self._call_session_id = 0  # of the call that runs on the thread of watches
+        self._zxid = 0  # the largest zxid of an answer
+        self._call_session_id = 0  # session of the call that the thread for watches runs
         self._last_event: tuple[object, set[Watch]] = (None, set())
         self._calls = Calls("metadata-watches")
         self._client = self._new_client()
@@ -208,10 +209,10 @@ class ZooKeeperTree(MetadataTree):
                 if self._read(look, whole) is None:
                     self._read(make, whole)
             except NodeExistsError:
-                pass  # another node was quicker, or the answer of ours was lost
+                pass  # another node was quicker, or our answer was lost
 
     def _state_changed(self, kazoo_state: str) -> None:
-        """Called on kazoo's connection thread, which must not wait."""
+        """Called on kazoo's connection thread; must not wait."""
         state = _STATES[kazoo_state]
         with self._changed:
             if self._closing:
@@ -229,7 +230,7 @@ class ZooKeeperTree(MetadataTree):
             self._tell(state)
 
     def _began(self, session_id: int) -> None:
-        """Under the lock."""
+        """Notes the session of a new connection. The caller holds the lock."""
         if session_id != self._session_id:
             if self._session_id:
                 self.former_sessions.add(self._session_id)
@@ -243,10 +244,9 @@ class ZooKeeperTree(MetadataTree):
             self._calls.put(self._call, (listener, state, self._session_id))
 
     def _call(self, call: tuple[Callable[..., object], object, int]) -> None:
-        """Runs a call on the thread for watches; each call belongs to one session. A watch of a
-        former session is dropped, and a call reads nothing from a later session: between the two
-        this node may not be registered, and the listeners that register it are called
-        afterwards."""
+        """Runs a call on the thread for watches; each call belongs to one session. It drops a watch
+        of a former session, and a call reads nothing from a later session: between the two sessions
+        this node may not be registered, and the listeners that register it run later."""
         function, argument, session_id = call
         if isinstance(argument, WatchEvent) and session_id != self._session_id:
             return
@@ -284,7 +284,7 @@ class ZooKeeperTree(MetadataTree):
             self._state = SessionState.LOST
             self._changed.notify_all()
             self._tell(SessionState.LOST)
-        # kazoo waits for its threads, which may be waiting for a server that is not there.
+        # kazoo waits for its threads, which may wait for a server that does not answer.
         stopping = NamedThread(target=self._stop_client, name="zookeeper-close", daemon=True)
         stopping.start()
         stopping.join(patience_s)
@@ -325,7 +325,7 @@ class ZooKeeperTree(MetadataTree):
             raise tree_error(error, path) from None
 
     def subtree(self, path: str) -> list[Node]:
-        """Reads level by level; changes that come meanwhile may be seen or not."""
+        """Reads level by level; it may see or miss changes that come during the read."""
         check_path(path)
         nodes: list[Node] = []
         level = [path]
@@ -333,7 +333,7 @@ class ZooKeeperTree(MetadataTree):
             parents = []
             for here, found in zip(level, self._read_all(map(self._ask_get, level)), strict=True):
                 if found is None:
-                    continue  # deleted meanwhile
+                    continue  # deleted since its parent was read
                 data, stat = found
                 nodes.append(Node(here, data or b"", _stat(stat)))
                 if stat.numChildren:
@@ -356,8 +356,8 @@ class ZooKeeperTree(MetadataTree):
         return lambda: self._client.exists_async(self._full(path))
 
     def _read(self, ask: Ask, path: str) -> Any:
-        """Returns the answer, and repeats the request while the connection comes and goes. Raises
-        kazoo's NoNodeError and NodeExistsError, and the tree's errors for all others."""
+        """Returns the answer; repeats the request when the connection is lost. Raises kazoo's
+        NoNodeError and NodeExistsError, and the tree's errors for all others."""
         try:
             return self._answer_of(ask, self._send(ask))
         except (NoNodeError, NodeExistsError):
@@ -368,7 +368,7 @@ class ZooKeeperTree(MetadataTree):
             raise tree_error(error, path) from error
 
     def _read_all(self, asks: Iterable[Ask]) -> Iterator[Any]:
-        """The answers in order, None for absent nodes, with as many requests in flight as
+        """Yields the answers in order, None for absent nodes. As many requests are in flight as
         allowed."""
         waiting: deque[tuple[Ask, _Asked]] = deque()
         for ask in asks:
@@ -401,7 +401,8 @@ class ZooKeeperTree(MetadataTree):
     # -- one request ----------------------------------------------------------------------------
 
     def _send(self, ask: Ask) -> _Asked:
-        """Sends a request when there is a connection and the limit in flight allows it."""
+        """Sends a request when there is a connection and the limit of requests in flight allows it.
+        Raises StoreUnreachable, SessionLost."""
         deadline = time.monotonic() + self._patience_s
         with self._changed:
             ready = self._changed.wait_for(
@@ -424,13 +425,14 @@ class ZooKeeperTree(MetadataTree):
             raise
 
     def _wait(self, asked: _Asked, deadline: float) -> Any:
-        """The answer. Raises _AnswerLost, SessionLost when the tree is closed, or kazoo's error."""
+        """Returns the answer. Raises _AnswerLost, SessionLost when the tree is closed, or kazoo's
+        error."""
         while not asked.result.wait(LOOK_S):
             if self._closing:
                 raise SessionLost("the session in ZooKeeper is closed")
             if time.monotonic() >= deadline:
-                # kazoo forgets a request that comes while it begins a new session: then this is
-                # the only end that it has.
+                # kazoo drops a request that comes while it begins a new session: nothing else ends
+                # that request.
                 asked.give_place_back()
                 raise _AnswerLost("no answer in time")
         self._zxid = max(self._zxid, self._client.last_zxid)
@@ -453,10 +455,10 @@ class ZooKeeperTree(MetadataTree):
 
     def fire(self, watch: Watch, event: WatchedEvent, session_id: int) -> None:
         """Called on kazoo's thread for watches, in the order of the changes. One event fires the
-        same watch once, also when it watches the node's data and its children."""
+        same watch once, also if it watches the node's data and its children."""
         kind = _EVENTS.get(event.type)
         if kind is None or self._closing:
-            return  # the connection is gone: listeners of the state are called for that
+            return  # the connection is lost: that calls the listeners of the state
         last, fired = self._last_event
         if last is not event:
             fired = set()
@@ -516,7 +518,8 @@ class ZooKeeperTree(MetadataTree):
         return _stat(found) if isinstance(operation, SetData) else None
 
     def _acl(self, path: str) -> Any:
-        """Kafka's access lists: consumers' nodes stay open, because old consumers write there."""
+        """Returns Kafka's ACLs. The consumers' nodes stay open, because old consumers write
+        there."""
         if not self._settings.set_acl or path == CONSUMERS_PATH:
             return OPEN_ACL_UNSAFE
         if path.startswith(SENSITIVE):
@@ -526,7 +529,7 @@ class ZooKeeperTree(MetadataTree):
     def _look_for(
         self, operations: list[Operation], before: int, session_id: int, why: str
     ) -> list[Result] | None:
-        """The results of a multi whose answer was lost, or None when it was not done. Raises
+        """Returns the results of a multi whose answer was lost; None: it was not done. Raises
         OutcomeUnknown."""
         log.warning("the answer to a change of %s was lost (%s)", operations[0].path, why)
         if all(isinstance(operation, CheckVersion) for operation in operations):
@@ -548,7 +551,8 @@ class ZooKeeperTree(MetadataTree):
         times = Counter(op.path for op in operations if not isinstance(op, CheckVersion))
         paths = [path for path, count in times.items() if count == 1]
         above = sorted({parent_of(path) for path in paths})
-        # The nodes before their parents: a parent that is unchanged then had no such child.
+        # Nodes are read before their parents: if the parent is unchanged then, it had no such
+        # child.
         nodes = list(self._read_all(map(self._ask_get, paths)))
         stats = list(self._read_all(map(self._ask_exists, above)))
         parents = dict(zip(above, stats, strict=True))
@@ -556,7 +560,7 @@ class ZooKeeperTree(MetadataTree):
         for path, node in zip(paths, nodes, strict=True):
             parent = parents[parent_of(path)]
             data, stat = (b"", None) if node is None else node
-            # Without a parent there is nothing that could say when it changed.
+            # Without a parent, nothing shows when its children changed.
             changed = 2**63 if parent is None else parent.pzxid
             found[path] = Found(stat, data or b"", changed)
         return found
@@ -589,7 +593,7 @@ class ZooKeeperTree(MetadataTree):
 
 
 class _Asked:
-    """A request in flight and its slot in the limit, which is released once."""
+    """A request in flight and its slot in the limit, which it releases once."""
 
     __slots__ = ("_lock", "_places", "result")
 
@@ -607,8 +611,8 @@ class _Asked:
 
 
 class _Told:
-    """A watch as kazoo keeps it, in a set for each node: equal when the tree's watch is. It is
-    made when its request is sent, for the session of then."""
+    """A watch as kazoo keeps it, in a set for each node: equal if the tree's watch is equal. It
+    belongs to the session in which its request is sent."""
 
     __slots__ = ("_session_id", "_tree", "_watch")
 
@@ -628,7 +632,7 @@ class _Told:
 
 
 def _login(login: ZooKeeperLogin | None) -> dict[str, Any]:
-    """The arguments of kazoo for who this node is."""
+    """Returns kazoo's arguments for the identity of this node."""
     if login is None:
         return {}
     if login.scheme == "digest":

@@ -18,7 +18,7 @@ from barnabas.metadata.tree import (
     StoreUnavailable,
 )
 
-# The request, or its answer, did not come through. Whether it was carried out is not known.
+# The request or its answer was lost. Whether the request was carried out is unknown.
 LOST = (
     kazoo.ConnectionLoss,
     kazoo.ConnectionClosedError,
@@ -48,7 +48,7 @@ _WORDS = {
 
 
 def tree_error(error: Exception, path: str) -> MetadataError:
-    """The tree's error for one request that ZooKeeper answered."""
+    """Returns the tree's error for one request that ZooKeeper answered."""
     found = next((mine for theirs, mine in _KNOWN.items() if isinstance(error, theirs)), None)
     if found is None:
         return StoreUnavailable(f"{path}: ZooKeeper answered {type(error).__name__} {error}")
@@ -56,8 +56,8 @@ def tree_error(error: Exception, path: str) -> MetadataError:
 
 
 def multi_error(results: list[object], operations: list[Operation]) -> MultiFailed | None:
-    """ZooKeeper returns one result for each operation: the results beside the refused one say that
-    they were rolled back, or never tried."""
+    """Returns the error of a multi; None if it was done. `results` has one result for each
+    operation: the results beside the refused one say that they were rolled back or not tried."""
     for index, (result, operation) in enumerate(zip(results, operations, strict=False)):
         around = isinstance(result, kazoo.RolledBackError | kazoo.RuntimeInconsistency)
         if isinstance(result, Exception) and not around:

@@ -1,17 +1,17 @@
 """Decides whether a multi whose answer was lost was done, from the state of its nodes.
 
-A multi is done completely or not at all, under one number (zxid) that is larger than `before`, the
-largest zxid seen when it was sent. So each of its operations is a witness:
+A multi is done completely or not at all, with one number (zxid) that is larger than `before`, the
+largest zxid seen when it was sent. So each of its operations is evidence:
 
-    the node to be made     there since `before`, as it was to be made: done
-                            older; or not there, and its parent unchanged since `before`: not done
-    the data to be set      changed since `before`, as asked: done; not changed since: not done
-    the node to be deleted  there, and made before: not done; gone: says nothing for certain
-    a sequential node       its parent unchanged since `before`: not done; else nothing for certain
+    the node to be created  created after `before`, with the requested data: done
+                            older; or absent, and its parent unchanged since `before`: not done
+    the data to be set      changed since `before`, as requested: done; unchanged: not done
+    the node to be deleted  exists, and is older than `before`: not done; absent: no evidence
+    a sequential node       its parent unchanged since `before`: not done; else no evidence
 
-One witness for "not done" decides, because the lost request cannot arrive any more: ZooKeeper
+One operation that was not done decides, because the lost request cannot arrive any more: ZooKeeper
 closes the old connection of a session before it accepts the new one. The multi was done when all
-conclusive witnesses agree on one number. Anything else stays unknown: another writer came between.
+evidence agrees on one number. Otherwise the outcome is unknown: another writer came between.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Verdict(enum.Enum):
     UNKNOWN = "unknown"
 
 
-_NEUTRAL = 0  # no zxid: agrees with everything
+_NEUTRAL = 0  # not a zxid: agrees with every number
 
 
 class Found:
-    """What was read of one path: its stat, its data, and the last change of its parent's
-    children. Stats are ZooKeeper's own; None where there is no node."""
+    """What was read of one path: its stat, its data, and the zxid of the last change of its
+    parent's children. Stats are those of ZooKeeper; None where no node exists."""
 
     __slots__ = ("data", "parent_pzxid", "stat")
 
@@ -47,8 +47,9 @@ class Found:
 def verdict(
     operations: Sequence[Operation], found: Mapping[str, Found], before: int, session_id: int
 ) -> tuple[Verdict, int]:
-    """With the number under which it was done, where one is known. `found` by path; paths that are
-    changed twice have no entry, and sequential nodes only their parent's."""
+    """Returns whether the multi was done, and its number (zxid) if it is known, otherwise 0.
+    `found` by path: paths that are changed twice have no entry, and sequential nodes only that of
+    their parent."""
     numbers: set[int] = set()
     unknown = False
     for operation in operations:
@@ -70,7 +71,7 @@ def verdict(
 def _witness(
     operation: Operation, found: Found | None, before: int, session_id: int
 ) -> Verdict | int:
-    """The number of the change, or what is known without one."""
+    """Returns the number of the change, or the verdict if there is no number."""
     if isinstance(operation, CheckVersion):
         return _NEUTRAL
     if found is None:
