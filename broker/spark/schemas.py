@@ -6,9 +6,9 @@ text of an Avro schema, or to a Schema. A registry gets the requests GET /schema
 /subjects/SUBJECT/versions/VERSION for references; Protobuf schemas are fetched in their serialized
 form (?format=serialized).
 
-The schema of an id never changes, so a process fetches it once. Limits: ANSWER_BYTES_MAX
-bytes and TIMEOUT_S seconds for a response, REFERENCES_MAX references for a schema, and CACHE_MAX
-schemas for the cache.
+The schema of an id never changes, so a process fetches it once. Limits: ANSWER_BYTES_MAX bytes and
+TIMEOUT_S seconds for a response, REFERENCES_MAX references for a schema, and CACHE_MAX schemas for
+the cache.
 """
 
 import base64

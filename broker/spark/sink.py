@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 QUERY_ID, BATCH_ID, RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 TEXT = (StringType, BinaryType)
 TIMEOUT_MAX = "transaction.max.timeout.ms"
-CHECK_MS = 10_000  # for which brokers may be away when a batch is planned
+CHECK_MS = 10_000  # how long brokers may be unreachable when Spark plans a batch
 
 
 @dataclass
@@ -64,7 +64,8 @@ class SinkMessage(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """df.write: one batch, with a unique key."""
+    """df.write: one batch, with a unique key. Raises BadRows, BadOption, SinkError, and errors of
+    client and brokers."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check(schema, options)
@@ -84,7 +85,8 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """df.writeStream: each micro-batch once, whichever run of the query writes it."""
+    """df.writeStream: writes each micro-batch once, also when several runs of the query write it.
+    Raises BadRows, BadOption, SinkError, and errors of client and brokers."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check(schema, options)
@@ -119,7 +121,8 @@ def _written(messages: Sequence[Any]) -> list[Written | None]:
 
 
 def check(schema: StructType, options: SinkOptions) -> None:
-    """Checks before any task. Raises BadRows, BadOption, SinkError, and brokers' errors."""
+    """Checks schema and brokers before any task runs. Raises BadRows, BadOption, SinkError, and
+    errors of client and brokers."""
     encoding = Encoding(options)
     encoding.close()
     check_schema(schema, options, encoding.takes_any)
@@ -131,7 +134,8 @@ def check_schema(
     options: SinkOptions,
     takes_any: Callable[[str], bool] = lambda column: False,
 ) -> None:
-    """Checks for the columns of spark-sql-kafka's sink. Raises BadRows."""
+    """Checks for the columns of spark-sql-kafka's sink. `takes_any`: whether a column may have any
+    type. Raises BadRows."""
     columns = {field.name.lower(): field.dataType for field in schema.fields}
     if "value" not in columns:
         raise BadRows("there is no column value, which becomes the value of a record")
@@ -164,7 +168,7 @@ def _are_headers(kind: DataType) -> bool:
 
 
 def check_brokers(options: SinkOptions) -> None:
-    """Checks, before any task, for everything that would fail in all of them. Creates a missing
+    """Checks, before any task runs, for everything that would fail in all tasks. Creates a missing
     ledger topic.
 
     Raises errors of client and brokers, SinkError, BadOption."""
@@ -182,7 +186,8 @@ def check_brokers(options: SinkOptions) -> None:
 
 
 def _timeout_max_ms(cluster: Cluster) -> int | None:
-    """None: this user may not read the setting; InitProducerId will check it."""
+    """Returns the brokers' limit of transaction timeouts in ms. None when this user may not read
+    the setting; InitProducerId then checks it."""
     node_id = min(cluster.brokers, default=None)
     if node_id is None:
         return None

@@ -5,9 +5,9 @@
             -> end each with commit -> DONE -> abort what else was open
     abort:  claim the key -> read -> decided already: end as decided; otherwise abort all
 
-States, crashes and fencing: docs/decisions/spark-sink.md. Two rules carry it: a transaction is
-committed only when a DECIDED record names it, and aborted only by a driver that has claimed the key
-and then written a record of its own, or by the run whose tasks handed it over.
+docs/decisions/spark-sink.md explains states, crashes and fencing. Two rules are essential: a driver
+commits a transaction only when a DECIDED record names it. A driver aborts one only after it has
+claimed the key and written a record of its own, or when the tasks of its own run handed it over.
 
 `reached` is called with the name of each finished step; tests kill the process there.
 """
@@ -37,7 +37,7 @@ from barnabas.spark.sink_options import SinkOptions
 log = logging.getLogger("barnabas.spark")
 
 ONGOING = "Ongoing"
-ABANDONED_MS = 120_000  # a driver that has not ended its transactions for so long is gone
+ABANDONED_MS = 120_000  # a driver that has not ended its transactions by then has died
 PATTERN_FROM, LIST_TRANSACTIONS = 2, 66
 
 Reached = Callable[[str], object]
@@ -45,14 +45,14 @@ Reached = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The message of a task to the driver. planned_ms: the driver's clock before the tasks
-    began."""
+    """The message of a task to the driver. `planned_ms`: the driver's clock before the tasks began,
+    in ms since 1970."""
 
     key: str
     run: str
     batch: int
     planned_ms: int
-    prepared: Prepared | None  # None: it had no rows
+    prepared: Prepared | None  # None: the task had no rows
     record_count: int = 0
     was_decided: bool = False  # the ledger says that the batch is written
 
@@ -64,8 +64,9 @@ def now_ms() -> int:
 def commit_batch(
     options: SinkOptions, written: Sequence[Written], *, reached: Reached = lambda step: None
 ) -> None:
-    """Commits one batch, whose tasks have all ended. Returns when its rows are committed, by this
-    or an earlier run. Raises SinkError; the batch may then be decided, and is finished later."""
+    """Commits one batch after all of its tasks have ended. Returns when this or an earlier run has
+    committed its rows. Raises SinkError and errors of client and brokers; when the batch is decided
+    by then, a later driver finishes it."""
     mine = _prepared(written)
     if not mine and not any(one.was_decided for one in written):
         return
@@ -97,7 +98,8 @@ def commit_batch(
 
 
 def abort_batch(options: SinkOptions, written: Sequence[Written | None]) -> None:
-    """Aborts the transactions of a failed batch, unless it was decided."""
+    """Aborts the transactions of a failed batch, unless the batch was decided. Raises SinkError,
+    and errors of client and brokers."""
     known = [one for one in written if one is not None]
     mine = _prepared(known)
     if not mine:
@@ -119,8 +121,8 @@ def abort_batch(options: SinkOptions, written: Sequence[Written | None]) -> None
 
 
 def finish_abandoned(options: SinkOptions) -> None:
-    """Finishes batch writes whose driver died after the decision: no later run repeats them, so the
-    next driver finishes them. Failures are logged."""
+    """Finishes batch writes whose driver died after the decision. No later run repeats them, so the
+    next driver finishes them. Logs failures. Raises errors of client and brokers for the ledger."""
     with options.cluster() as cluster:
         keys = decided_before(cluster, options.ledger, JOB, now_ms() - ABANDONED_MS)
     for key in keys:
@@ -131,7 +133,8 @@ def finish_abandoned(options: SinkOptions) -> None:
 
 
 def finish_decided(options: SinkOptions, key: str) -> bool:
-    """Ends the transactions that a dead driver had decided. Returns whether there were any."""
+    """Commits the transactions that a dead driver had decided. Returns whether there were any.
+    Raises SinkError, and errors of client and brokers."""
     with options.cluster() as cluster, LedgerHolder(cluster, options.ledger, key) as held:
         if held.newest is None or held.newest.state != DECIDED:
             return False
@@ -152,8 +155,9 @@ class _Commit:
         self.reached("decided")
 
     def finish_earlier(self, newest: Entry, first: Written) -> None:
-        """The batch was decided by an earlier run, or is behind. Only the driver that writes DONE
-        may abort that run's open transactions: no driver can have begun the next batch before."""
+        """Finishes a batch that an earlier run decided; does nothing when it is done. Only the
+        driver that writes DONE may abort that run's open transactions, because no driver begins the
+        next batch before DONE."""
         if newest.state == DECIDED:
             others = self.others(newest.transactions, "")
             self.finish(newest)
@@ -200,8 +204,9 @@ class _Commit:
             )
 
     def others(self, mine: Iterable[Prepared], run: str) -> list[Prepared]:
-        """The other open transactions of the key (or of one run): of failed attempts, and of killed
-        runs. None from brokers before Kafka 3.0, where their timeout ends them."""
+        """Returns the other open transactions of the key (or of one run): those of failed attempts
+        and killed runs. Returns none for brokers before Kafka 3.0, which abort them after their
+        timeout."""
         known = set(mine)
         start = transaction_name(self.held.key, f"{run}/" if run else "")
         try:
@@ -226,7 +231,7 @@ class _Commit:
 
 def _open_names(cluster: Cluster, start: str) -> list[str]:
     newest = cluster.any_connection().versions.get(LIST_TRANSACTIONS, (0, 0))[1]
-    # Nothing in it is a special character of the brokers' patterns.
+    # `start` has no special character of the brokers' patterns.
     pattern = f"{start}.*" if newest >= PATTERN_FROM else None
     rows = list_transactions(cluster, states=[ONGOING], pattern=pattern)
     names = (str(row.transactionalId) for row in rows)
@@ -238,7 +243,8 @@ def _prepared(written: Iterable[Written]) -> list[Prepared]:
 
 
 def _abort(cluster: Cluster, transactions: Iterable[Prepared]) -> None:
-    """Aborts transactions. One that cannot be aborted now is aborted by its timeout."""
+    """Aborts transactions. When an abort fails, the broker aborts the transaction after its
+    timeout."""
     for one in transactions:
         try:
             end_transaction(cluster, one, commit=False)

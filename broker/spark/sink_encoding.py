@@ -2,7 +2,7 @@
 
 The settings are those of the old producer (docs/old-clients.md). Each task creates the plugins, and
 calls them for the rows of one Arrow batch and one topic at a time. Without an encoder a column must
-be string or binary; with one it may be any type that the plugin takes: a struct becomes a dict.
+be string or binary. With one it may have any type that the plugin accepts: a struct becomes a dict.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,8 @@ HOOKS = {VALUE_ENCODER: "encode", KEY_ENCODER: "encode", PARTITIONER: "choose_pa
 
 
 class Encoding:
-    """Raises BadOption for a plugin that does not exist or lacks the hook of its setting."""
+    """The plugins of one task. The constructor raises BadOption for a plugin that does not exist or
+    lacks the hook of its setting; the methods raise SinkError when a plugin fails."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._plugins: ClientPlugins | None = None
@@ -47,11 +48,11 @@ class Encoding:
             self._plugins.close()
 
     def takes_any(self, column: str) -> bool:
-        """Whether a column need not be string or binary."""
+        """Returns whether a column may have types other than string and binary."""
         return (VALUE_ENCODER if column == "value" else KEY_ENCODER) in self._calls
 
     def objects(self, column: "pyarrow.Array", name: str) -> list[Any]:
-        """The values of column key or value: bytes, or objects for the encoder."""
+        """Returns the values of column key or value: bytes, or objects for the encoder."""
         import pyarrow as pa
 
         if self.takes_any(name):
@@ -78,7 +79,8 @@ class Encoding:
         keys: Sequence[bytes | None],
         named: Sequence[int | None],
     ) -> Sequence[int | None]:
-        """The partitions of rows; the partitioner chooses for rows that name none."""
+        """Returns the partitions of rows. `named`: the partitions that rows name; the partitioner
+        chooses the others."""
         call = self._calls.get(PARTITIONER)
         free = [at for at, place in enumerate(named) if place is None]
         if call is None or not free:

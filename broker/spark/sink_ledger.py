@@ -1,4 +1,4 @@
-"""The sink's ledger: the decision about each query's newest batch, in a compacted topic.
+"""The sink's ledger: a compacted topic with the decision about each query's newest batch.
 
 | record | bytes |
 |---|---|
@@ -7,16 +7,17 @@
 
 `decided`: these transactions must be committed; the driver does so unless it dies. `done`: they are
 committed. `withdrawn`: all of them had timed out before, and the batch must be written again. A
-batch write has no next batch: instead of `done` its key is deleted. NAME is the transactional id
-without its prefix (`transaction_name`). A key's newest committed record is valid.
+batch write has no next batch: instead of writing `done` the driver deletes its key. NAME is the
+transactional id without its prefix (`transaction_name`). A key's newest committed record is valid.
 
-Each record is written in a transaction of the key's own transactional id. A driver claims that id
-before it reads: then no former driver can decide any more. It reads past the last stable offset,
-because open transactions of other queries would hide this query's records, and follows the markers
-itself. After a crash before the marker the next claim aborts the record: nothing was decided.
+The driver writes each record in a transaction of the key's own transactional id. It claims that id
+before it reads: from then on no earlier driver can decide. It reads past the last stable offset,
+because open transactions of other queries would hide this query's records, and evaluates the
+transaction markers itself. After a crash before the marker the next claim aborts the record:
+nothing was decided.
 
-Limits: WINDOW_FIRST records are read from the end, then eight times as many, until the key occurs.
-A decision is one record: with message.max.bytes of 1 MiB about 30,000 transactions.
+Limits: a driver reads WINDOW_FIRST records from the end, then eight times as many, until it finds
+the key. A decision is one record: about 30,000 transactions with a message.max.bytes of 1 MiB.
 """
 
 import json
@@ -51,7 +52,7 @@ from barnabas.spark.failures import SinkError
 VERSION = 1
 DECIDED, DONE, WITHDRAWN = "decided", "done", "withdrawn"
 STATES = (DECIDED, DONE, WITHDRAWN)
-STREAM, JOB = "stream/", "job/"  # how keys begin
+STREAM, JOB = "stream/", "job/"  # the prefixes of keys
 PREFIX = "barnabas-sink"
 WINDOW_FIRST = 256
 MARKER_COMMIT = b"\x00\x00\x00\x01"  # key of a marker: version 0, type 1
@@ -73,7 +74,7 @@ class Entry:
     transactions: tuple[Prepared, ...] = ()
 
     def covers(self, batch: int) -> bool:
-        """Whether the batch is written already."""
+        """Returns whether the batch is written already."""
         return batch < self.batch or (batch == self.batch and self.state != WITHDRAWN)
 
     def as_(self, state: str) -> "Entry":
@@ -81,7 +82,8 @@ class Entry:
 
 
 def transaction_name(key: str, rest: str = "") -> str:
-    """A transactional id of the key; those of the tasks of one query have the same prefix."""
+    """Returns a transactional id of the key. The ids of the tasks of one query have the same
+    prefix."""
     return f"{PREFIX}/{key}/{rest}"
 
 
@@ -99,7 +101,7 @@ def encode_entry(key: str, entry: Entry) -> bytes:
 
 
 def decode_entry(key: str, value: bytes) -> Entry:
-    """Raises SinkError for a value that no driver wrote."""
+    """Decodes the value of a ledger record. Raises SinkError for a value that no driver wrote."""
     try:
         found = json.loads(value)
         if found["version"] != VERSION:
@@ -134,7 +136,8 @@ def open_ledger(cluster: Cluster, topic: str) -> None:
 
 
 def latest(cluster: Cluster, topic: str, key: str) -> Entry | None:
-    """The key's newest committed record."""
+    """Returns the key's newest committed record; None when there is none. Raises SinkError, and
+    errors of client and brokers."""
     name = key.encode()
     index = partition_of(name, len(cluster.topic(topic).partitions))
     start = list_offsets(cluster, topic, {index: EARLIEST})[index].offset
@@ -151,7 +154,7 @@ def latest(cluster: Cluster, topic: str, key: str) -> Entry | None:
 
 
 def _newest(reader: Reader, name: bytes) -> Record | None:
-    waiting: dict[int, Record] = {}  # by producer id, until the marker says
+    waiting: dict[int, Record] = {}  # by producer id, until its marker follows
     found = None
     for _, batch in reader.batches():
         if batch.control:
@@ -166,7 +169,8 @@ def _newest(reader: Reader, name: bytes) -> Record | None:
 
 
 def decided_before(cluster: Cluster, topic: str, kind: str, when_ms: int) -> list[str]:
-    """Keys that begin with `kind` and whose newest record is a decision from before a time."""
+    """Returns the keys that begin with `kind` and whose newest record is a decision from before
+    `when_ms`, in ms since 1970."""
     newest: dict[str, Record] = {}
     for index in cluster.topic(topic).partitions:
         start = list_offsets(cluster, topic, {index: EARLIEST})[index].offset
@@ -189,12 +193,14 @@ def decided_before(cluster: Cluster, topic: str, kind: str, when_ms: int) -> lis
 
 
 class LedgerHolder:
-    """A driver that has claimed a key: what it writes counts only until another driver claims it.
+    """A driver that has claimed a key. Its records are valid only until another driver claims the
+    key.
 
     Use it in a `with` statement."""
 
     def __init__(self, cluster: Cluster, topic: str, key: str) -> None:
-        """Raises what brokers answer."""
+        """Claims the key and reads its newest record. Raises SinkError, and errors of client and
+        brokers."""
         self.key = key
         self._held = TransactionalId(cluster, transaction_name(key), timeout_ms=TIMEOUT_MS)
         self._held.claim()
@@ -211,8 +217,8 @@ class LedgerHolder:
     def write(
         self, entry: Entry | None, *, before_end: Callable[[], object] = lambda: None
     ) -> None:
-        """Writes an entry; returns when it is committed. None deletes the key. Raises SinkError
-        when another driver has claimed the key."""
+        """Writes an entry; returns when it is committed. None deletes the key. `before_end`: called
+        before the commit. Raises SinkError when another driver has claimed the key."""
         try:
             value = None if entry is None else encode_entry(self.key, entry)
             self._producer.send(value, self.key.encode(), partition=self._index)

@@ -1,4 +1,4 @@
-"""The log of Spark's file sink: the valid files of a directory, by batch.
+"""The log of Spark's file sink: it lists the valid files of a directory, by batch.
 
     _spark_metadata/N           v1, then a line of JSON for each file that batch N added:
                                 {"path":..,"size":..,"isDir":false,"modificationTime":..,
@@ -6,8 +6,8 @@
     _spark_metadata/N.compact   the same with the files of all batches up to N
 
 Every `interval`-th batch (9, 19, ... for 10) is written compacted. A reader begins at the newest
-`.compact` and adds the batches after it; files that no batch names are those of failed tasks. Log
-files that a `.compact` replaces are deleted after a delay, when no reader can still need them.
+`.compact` and adds the batches after it. Files that no batch names belong to failed tasks. After a
+delay, when no reader can still need them, `expire` deletes log files that a `.compact` replaces.
 """
 
 import json
@@ -65,7 +65,7 @@ class SinkLog:
         self.files, self.interval = files, interval
 
     def batch_ids(self) -> list[tuple[int, bool]]:
-        """(batch, whether it is compacted), ascending."""
+        """Returns (batch, whether it is compacted), ascending."""
         found = []
         for name in self.files.names(DIRECTORY):
             bare = name.removesuffix(COMPACT)
@@ -78,7 +78,7 @@ class SinkLog:
         return ids[-1][0] if ids else None
 
     def current(self) -> list[SinkFile]:
-        """The valid files, in the order of their batches. Raises CheckpointError."""
+        """Returns the valid files, in the order of their batches. Raises CheckpointError."""
         ids = self.batch_ids()
         if not ids:
             return []
@@ -148,8 +148,8 @@ class SinkLog:
             ) from None
 
     def expire(self, *, now_ms: int, delay_ms: int = CLEANUP_DELAY_MS) -> list[str]:
-        """Deletes log files that the newest `.compact` replaces and that are older than the
-        delay."""
+        """Deletes log files that the newest `.compact` replaces and that are older than the delay.
+        `now_ms`: ms since 1970. Returns the deleted paths."""
         ids = self.batch_ids()
         compacted = [n for n, is_compacted in ids if is_compacted]
         gone = []

@@ -1,23 +1,23 @@
 """Options of the sink `barnabas`: spark-sql-kafka's names, and a few of ours.
 
-| option | values; without it |
+| option | values; default |
 |---|---|
-| kafka.bootstrap.servers | HOST:PORT, several with commas; needed |
-| topic | for rows when there is no column `topic`; it goes before the column |
-| kafka.transaction.timeout.ms | 900000, the most that brokers take unless told otherwise |
-| batchLimitMs | 600000: how long a batch may take until it is decided; below the timeout |
-| ledgerTopic | __barnabas_sink: where decisions are kept, a compacted topic |
-| failOnLostRows | true; false goes on after transactions that timed out though they were decided |
+| kafka.bootstrap.servers | HOST:PORT, several with commas; required |
+| topic | the topic of all rows; it takes precedence over a column `topic` |
+| kafka.transaction.timeout.ms | 900000, the largest value that brokers accept by default |
+| batchLimitMs | 600000: the time until a batch is decided; less than the transaction timeout |
+| ledgerTopic | __barnabas_sink: the compacted topic with the decisions |
+| failOnLostRows | true; false: goes on after decided transactions that timed out |
 | kafka.compression.type | none, gzip, snappy, lz4, zstd |
 | kafka.batch.size | bytes of a partition's batch before compression, 524288 |
-| kafka.delivery.timeout.ms | 60000: how long one request is tried again |
+| kafka.delivery.timeout.ms | 60000: the time for retries of one request |
 | serializer.class, key.serializer.class | an encoder plugin for any type of value or key |
 | partitioner.class | a partitioner plugin; without it murmur2 of the key, as Java's producer |
 | plugin.NAME.OPTION | an option of such a plugin |
 | kafka.security.protocol, kafka.ssl.*, kafka.sasl.* | TLS and SASL: client/security_settings.py |
 
-Names are not case-sensitive. Options that would break the promise of exactly once, or that the sink
-decides itself, are refused; other `kafka.*` options concern the Java client and are ignored.
+Names are not case-sensitive. The sink refuses options that would break exactly-once delivery, or
+that it decides itself. Other `kafka.*` options configure the Java client; the sink ignores them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,7 @@ REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Times in ms, sizes in bytes."""
+    """Options of the sink. Times are in ms, sizes in bytes."""
 
     servers: Servers
     topic: str | None = None
@@ -57,7 +57,8 @@ class SinkOptions:
     plugin_options: Mapping[str, str] = field(default_factory=dict)
 
     def cluster(self, timeout_ms: int | None = None) -> Cluster:
-        """A client that retries for delivery_ms, or less, when brokers are unreachable."""
+        """Returns a client that retries for at most delivery_ms, and at most `timeout_ms`, when
+        brokers are unreachable."""
         limit_ms = self.delivery_ms if timeout_ms is None else min(timeout_ms, self.delivery_ms)
         return Cluster(
             self.servers.bootstrap,
@@ -69,7 +70,7 @@ class SinkOptions:
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Raises BadOption."""
+    """Returns the options. Raises BadOption."""
     low = {name.lower(): value for name, value in given.items()}
     for name, why in REFUSED.items():
         if name in low:
@@ -102,7 +103,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def _with_limit(options: SinkOptions) -> SinkOptions:
-    """The limit of a batch; by default two thirds of the transaction timeout."""
+    """Returns the options with the time limit of a batch; its default is two thirds of the
+    transaction timeout. Raises BadOption."""
     timeout_ms = options.transaction_timeout_ms
     if options.batch_limit_ms >= timeout_ms:
         raise BadOption(
@@ -115,7 +117,8 @@ def _with_limit(options: SinkOptions) -> SinkOptions:
 
 
 def _plugin_options(low: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """Spark passes option names in lower case; names of plugins may have capitals."""
+    """Returns the options of plugins with the plugin's own name: Spark passes option names in lower
+    case, but names of plugins may have capitals."""
     found = {}
     for name in (name.rpartition(":")[2] for name in names):
         start = f"plugin.{name.lower()}."

@@ -1,9 +1,9 @@
 """A task's part of the sink: writes rows in a transaction of its own, and hands it over open.
 
-A transactional id belongs to the process that created it: no other process ever claims it, so none
-can fence a transaction that a driver may have decided. A process uses its ids again, in a later
-batch, when the ledger says that the batch of their last transaction is over. Limit: it remembers
-IDS_MAX ids. A Spark process lives while its executor is busy at least once a minute.
+A transactional id belongs to the process that created it. No other process ever claims it, so none
+can fence a transaction that a driver may have decided. A process uses an id again, in a later
+batch, when the ledger says that the batch of its last transaction is over. Limit: a process
+remembers IDS_MAX ids. A Spark process lives while its executor is busy at least once a minute.
 """
 
 import os
@@ -30,7 +30,8 @@ IDS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class TaskPlace:
-    """The batch of a task. key, run: those of the ledger."""
+    """The batch of a task. `key`, `run`: those of the ledger. `planned_ms`: the driver's clock, in
+    ms since 1970."""
 
     key: str
     run: str
@@ -75,13 +76,14 @@ class IdPool:
         return self._ids[-1]
 
 
-_pool = IdPool()  # of a worker process, which Spark uses for one task after another
+_pool = IdPool()  # of this worker process, which Spark uses for one task after another
 
 
 def write_task(
     options: SinkOptions, place: TaskPlace, batches: Iterator["pyarrow.RecordBatch"]
 ) -> Written:
-    """Writes all rows of a task. Raises SinkError and brokers' errors, after it has aborted its
+    """Writes all rows of a task in one open transaction, and returns the message for the driver.
+    Raises BadRows, SinkError, and errors of client and brokers, after it has aborted the
     transaction."""
     found = Written(place.key, place.run, place.batch, place.planned_ms, None)
     began = time.monotonic()
@@ -91,7 +93,7 @@ def write_task(
     with options.cluster() as cluster:
         newest = latest(cluster, options.ledger, place.key) if place.is_stream else None
         if newest is not None and newest.covers(place.batch):
-            for _ in batches:  # Spark wants its rows taken
+            for _ in batches:  # Spark requires that a task reads its rows
                 pass
             return Written(place.key, place.run, place.batch, place.planned_ms, None, 0, True)
         one = _pool.take(place, newest)
@@ -116,7 +118,7 @@ def write_task(
 
 
 def _abort(held: TransactionalId) -> bool:
-    """Whether the id may be used again at once."""
+    """Aborts the transaction. Returns whether the process may use the id again at once."""
     try:
         held.end(commit=False)
     except (KafkaError, ClientError):
@@ -131,7 +133,7 @@ def _check_time(options: SinkOptions, began: float) -> None:
 
 
 def _by_topic(topics: list[str | None]) -> dict[str, list[int]]:
-    """The row numbers of each topic."""
+    """Returns the row numbers of each topic. Raises BadRows."""
     found: dict[str, list[int]] = {}
     for at, topic in enumerate(topics):
         if topic is None:
@@ -180,7 +182,7 @@ class _Rows:
             raise self._too_large(topic, error) from error
 
     def close(self) -> None:
-        """Ends the producers and the plugins."""
+        """Closes the producers and the plugins."""
         for producer in self._producers.values():
             producer.close()
         self._encoding.close()
