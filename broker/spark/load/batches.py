@@ -1,4 +1,4 @@
-"""One batch: from its ranges to published files. Nothing here sends requests to a broker."""
+"""One batch: from its ranges to published files. This module sends no requests to brokers."""
 
 import posixpath
 import uuid
@@ -23,14 +23,15 @@ from barnabas.spark.load.layout import (
 from barnabas.spark.load.task import LoadTask
 from barnabas.spark.store import SUCCESS, Files
 
-RunTasks = Callable[[Sequence[Any]], Sequence[Loaded]]  # tasks of the publisher's own kind
+RunTasks = Callable[[Sequence[Any]], Sequence[Loaded]]  # each publisher has its own kind of task
 Ends = dict[int, tuple[int, int]]  # partition: start, end
 Counts = dict[tuple[int | None, int], Count]  # by hour and partition
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch to load."""
+    """A batch to load. `planned_ms`: ms since 1970. `ends`: start and end offset of each
+    partition."""
 
     batch_id: int
     planned_ms: int
@@ -54,8 +55,9 @@ class Publisher:
         return f"{STAGING}/{self.query_id}/{self.run_id}"
 
     def load(self, batch: Batch, tasks_of: Callable[[Sequence[str]], list[Task]]) -> list[Audit]:
-        """`tasks_of(topics)` returns the tasks that read them. Raises ConcurrentWriter when another
-        batch with this number exists, CheckpointError, OSError, and the errors of tasks."""
+        """Loads a batch and returns the audits of its topics. `tasks_of(topics)` returns the tasks
+        that read these topics. Raises ConcurrentWriter when another batch with this number exists,
+        CheckpointError, OSError, and the errors of tasks."""
         audits = {topic: self._published(batch, topic) for topic in batch.ends}
         missing = [topic for topic, audit in audits.items() if audit is None]
         if missing:
@@ -67,12 +69,12 @@ class Publisher:
 
     def clean(self, *, all_runs: bool = False) -> None:
         """Deletes the staged files. `all_runs`: also those of this query's interrupted runs."""
-        with suppress(OSError):  # it is in nobody's way
+        with suppress(OSError):  # remaining files do no harm
             place = self.staging
             self.files.delete_tree(posixpath.dirname(place) if all_runs else place)
 
     def audits_at(self, topic: str) -> str:
-        """The directory with the audits of a topic's batches, each as batch=N/_SUCCESS."""
+        """Returns the directory with the audits of a topic's batches, each as batch=N/_SUCCESS."""
         return topic
 
     def newest_audit(self, topic: str) -> Audit | None:
@@ -96,7 +98,7 @@ class Publisher:
     def _write(
         self, batch: Batch, topics: Sequence[str], tasks: Sequence[Task]
     ) -> Mapping[str, Audit]:
-        """Reads and publishes the topics that are not published yet."""
+        """Reads and publishes these topics, which are not published yet."""
         work = [LoadTask(task, self.to, self.staging, self.file_bytes) for task in tasks]
         done = self.run_tasks(work) if work else []
         return {t: self._publish(batch, t, [row for row in done if row.topic == t]) for t in topics}
@@ -150,13 +152,13 @@ def counts_of(rows: Sequence[Loaded]) -> Counts:
 
 
 def retried(rows: Sequence[Loaded]) -> int:
-    """The number of tasks that were not the first of their range."""
+    """Returns the number of tasks that were not the first attempt for their range."""
     return sum(row.attempt > 0 for row in rows)
 
 
 def last_audit(files: Files, place: str, before: int | None = None) -> Audit | None:
-    """The audit of a topic's newest batch, or of the newest before a batch; `place`: the directory
-    of its audits."""
+    """Returns the audit of a topic's newest batch, or of the newest batch before `before`; None
+    when there is none. `place`: the directory of the audits. Raises CheckpointError, OSError."""
     for batch_id in reversed(batches_of(files, place)):
         if before is None or batch_id < before:
             if found := read_audit(files, place, batch_id):

@@ -1,17 +1,18 @@
-"""Batches into Delta tables, a table for each topic and a commit for each topic of a batch.
+"""Loads batches into Delta tables, a table for each topic and a commit for each topic of a batch.
 
     TO/TOPIC/_delta_log/...                        Delta's
     TO/TOPIC/date=2026-11-22/hour=4/part-...       Delta's
     TO/TOPIC/_loads/batch=N/_SUCCESS               the audit of batch N
     TO/TOPIC/_complete/...                         as beside parquet files
 
-A Spark task for each range reads it and hands the rows to Delta's writer; Delta commits all of
+A Spark task for each range reads it and passes the rows to Delta's writer. Delta commits all of
 their files together with the mark of the load (delta_table.py). Files without a commit are
 invisible, and VACUUM deletes them.
 
-After a crash the batch runs again with the same ranges. When the table has its mark, the batch was
-committed: then nothing is written, and a missing audit is made by counting the rows of that commit
-in the table. A paused writer that wakes up later fails, because Delta has its txn version already.
+After a crash the batch runs again with the same ranges. When the table has the batch's mark, the
+batch was committed. The loader then writes no rows; when the audit is missing, it counts the rows
+of that commit in the table. A paused writer that continues later fails, because Delta already has
+its txn version.
 """
 
 import json
@@ -78,7 +79,8 @@ class TableTask:
 def table_rows(
     tasks: Sequence[Task], sums: Sequence[Any], loaded: Any, ids: Iterator["pyarrow.RecordBatch"]
 ) -> Iterator["pyarrow.RecordBatch"]:
-    """In a Spark task: the rows of the range with that number, in the order of ROWS."""
+    """Yields, in a Spark task, the rows of the ranges with the numbers in `ids`, in the order of
+    ROWS."""
     for batch in ids:
         for at in batch.column(0).to_pylist():
             piece = tasks[at].piece
@@ -112,8 +114,8 @@ def _rows_by_hour(task: Task, hours: dict[int | None, Count]) -> Iterator["pyarr
 
 
 def records_of(file_bytes: int, tasks: Sequence[Task]) -> int:
-    """The number of records in a file of that size, estimated from the largest range's first
-    rows."""
+    """Returns the number of records in a file of `file_bytes` bytes, estimated from the first rows
+    of the largest range; 0, which means no limit, when there are no rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -122,7 +124,7 @@ def records_of(file_bytes: int, tasks: Sequence[Task]) -> int:
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_batches([rows]), sink, compression=COMPRESSION)
         return max(file_bytes * len(rows) // sink.tell(), 1)
-    return 0  # no limit: of nothing
+    return 0  # no limit, because there are no rows
 
 
 # --------------------------------------------------------------------------------- the job
@@ -172,7 +174,7 @@ class DeltaTasks:
 
         frame = self._session.range(0, len(tasks), 1, len(tasks)).mapInArrow(rows, ROWS)
         writer = frame.write.format("delta").mode("append")
-        if commit.is_new:  # a table that somebody else made has partitions of its own
+        if commit.is_new:  # an existing table has partitions of its own
             writer = writer.partitionBy(*PARTITIONED_BY)
         options = {
             "txnAppId": commit.app_id,
@@ -218,12 +220,13 @@ class DeltaPublisher(Publisher):
         state: State,
         rows: Sequence[Loaded] = (),
     ) -> Audit | None:
-        """The audit of a batch that the table has; writes a missing audit. `rows`: the counts of
-        this process. Raises ConcurrentWriter."""
+        """Returns the audit of a batch that the table has, and writes a missing one; None when the
+        table does not have the batch. `rows`: the counts of this process. Raises
+        ConcurrentWriter."""
         mark, place = state.newest, self.audits_at(topic)
         audit = read_audit(self.files, place, batch.batch_id)
         if mark is None or (mark.query_id == self.query_id and mark.batch_id < batch.batch_id):
-            if audit is not None:  # a RESTORE left it there
+            if audit is not None:  # a RESTORE does not remove audits
                 raise self._taken(batch, topic, table, audit.query_id)
             newest = self.newest_audit(topic)
             if newest is not None and newest.query_id != self.query_id:
@@ -238,7 +241,7 @@ class DeltaPublisher(Publisher):
             try:
                 self.files.put_if_absent(path, audit.encoded())
             except FileExistsError:
-                pass  # by a loader that commits to the checkpoint first, or is told so there
+                pass  # another loader wrote it; the checkpoint accepts only one of the two
         return audit
 
     def _taken(self, batch: Batch, topic: str, table: DeltaTable, query_id: str) -> CheckpointError:
@@ -254,7 +257,8 @@ class DeltaPublisher(Publisher):
     def _counted(
         self, batch: Batch, topic: str, table: DeltaTable, mark: Mark, rows: Sequence[Loaded]
     ) -> Audit:
-        """The counts of this run's tasks when they agree with the commit, else a recount."""
+        """Returns the audit with the counts of this run's tasks when they agree with the commit,
+        else with counts from the table."""
         files = table.added(mark.version)
         records = sum(row.records for row in rows)
         if mark.run_id == self.run_id and records == sum(file.records for file in files):
@@ -278,7 +282,7 @@ class DeltaPublisher(Publisher):
         try:
             done = self.run_tasks(work)
         except LoadFailed:
-            # Or somebody else has committed all of it meanwhile, so that Delta refused ours.
+            # Delta also refuses this commit when another loader has committed all of the batch.
             if any(self._published(batch, topic) is None for topic in topics):
                 raise
         found = {}

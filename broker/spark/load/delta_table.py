@@ -1,19 +1,19 @@
-"""A Delta table as a load sees it, by Delta's own connector (io.delta:delta-spark) in Spark's JVM.
+"""A Delta table as a load sees it, through Delta's connector (io.delta:delta-spark) in Spark's JVM.
 
-Columns are those of the parquet files, and `date` and `hour` of the records' own time, by which a
-table that a load makes is partitioned. A load's commit carries, in Delta's own fields:
+Columns are those of the parquet files, and `date` and `hour` of the records' timestamps, which
+partition a table that a load makes. A load's commit carries, in Delta's own fields:
 
     txn             appId: the query's id, version: the batch. Delta ignores a commit whose version
-                    the table has seen of that appId
+                    the table has already seen for that appId
     userMetadata    {"barnabas": {"query", "batch", "run", "app", "topic", "topicId", "plannedMs",
                     "partitions": {"0": {"start", "end"}}}}: offsets, in the commit of their data
 
-Delta writes and reads the rows; marks and files of a commit are read from _delta_log, whose format
-is public: VERSION.json has an action on each line (commitInfo, txn, add, ...).
+Delta writes and reads the rows. This module reads marks and files of a commit from _delta_log,
+whose format is public: VERSION.json has an action on each line (commitInfo, txn, add, ...).
 
-RESTORE removes rows and keeps txn versions, so Delta would ignore a batch that is loaded again. So
-after a RESTORE the appId is the query's id, `+` and the version of the table that the RESTORE made.
-Commits after the restored version do not count.
+RESTORE removes rows and keeps txn versions, so Delta would ignore a batch that is loaded again.
+Therefore the appId after a RESTORE is the query's id, `+` and the version of the table that the
+RESTORE made. Commits after the restored version do not count.
 """
 
 import json
@@ -31,7 +31,7 @@ EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 EXTENSIONS_NAME, CATALOG_NAME = "spark.sql.extensions", "spark.sql.catalog.spark_catalog"
 WRITERS_NAME = "spark.sql.maxConcurrentOutputFileWriters"
-WRITERS_MAX = 16  # files open in a task, which beyond that sorts its rows by hour
+WRITERS_MAX = 16  # open files in a task; with more hours it sorts its rows
 MARK, VERSION = "barnabas", 1
 RESTORE = "RESTORE"  # Delta's name of that operation
 NO_CONNECTOR = (
@@ -45,11 +45,11 @@ BODY_BYTES = """
 
 
 class NoConnector(Exception):
-    """Spark has no Delta; `str` is one plain line."""
+    """Spark has no Delta; `str` gives one plain line."""
 
 
 def delta_conf(conf: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a session with Delta; settings in `conf` win."""
+    """Returns the settings of a session with Delta; settings in `conf` take precedence."""
     given = [name for name in conf.get(EXTENSIONS_NAME, "").split(",") if name]
     extensions = given if EXTENSION in given else [*given, EXTENSION]
     own = {CATALOG_NAME: CATALOG, WRITERS_NAME: str(WRITERS_MAX)}
@@ -57,13 +57,14 @@ def delta_conf(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_connector(session: Any) -> None:
-    """Raises NoConnector."""
+    """Raises NoConnector when Spark has no Delta."""
     if not session._jvm.org.apache.spark.util.Utils.classIsLoadable(EXTENSION):
         raise NoConnector(NO_CONNECTOR)
 
 
 def spark_url(url: str) -> str:
-    """The URL of a place for Spark, independent of its default file system."""
+    """Returns the URL of a place for Spark, which does not depend on Spark's default file
+    system."""
     if url.startswith("s3://"):
         return "s3a://" + url.removeprefix("s3://")
     return url if ":" in url.partition("/")[0] else f"file://{url}"
@@ -83,20 +84,21 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """newest: the mark of the newest valid load. restored: the version of a RESTORE after it."""
+    """The state of a table. `newest`: the mark of the newest valid load. `restored`: the version of
+    a RESTORE after it."""
 
     newest: Mark | None = None
     restored: int | None = None
 
     def app_id(self, query_id: str) -> str:
-        """The appId of the next commit."""
+        """Returns the appId of the next commit."""
         if self.restored is not None:
             return f"{query_id}+{self.restored}"
         return self.newest.app_id if self.newest else query_id
 
 
 def read_mark(version: int, text: str | None) -> Mark | None:
-    """None when a commit is not a load's."""
+    """Returns the mark in a commit's userMetadata; None when the commit is not a load's."""
     try:
         row = json.loads(text or "null")[MARK]
         return Mark(
@@ -132,7 +134,7 @@ class DeltaTable:
         return State(None, restored)
 
     def version_before(self, query_id: str, batch_id: int) -> int | None:
-        """The last version before this batch; None: there is none."""
+        """Returns the last version before this batch; None when there is none."""
         first = 0
         for version, info in self._counting():
             mark = read_mark(version, info.get("userMetadata"))
@@ -141,7 +143,8 @@ class DeltaTable:
         return first - 1 if first else None
 
     def added(self, version: int) -> list[DataFile]:
-        """The files of a commit; the record count is -1 where Delta collects no statistics."""
+        """Returns the files of a commit; the record count is -1 where Delta collects no
+        statistics."""
         found = []
         for file in self._actions(version, "add"):
             records = json.loads(file.get("stats") or "{}").get("numRecords", -1)
@@ -171,12 +174,12 @@ class DeltaTable:
     # ------------------------------------------------------------------------------ the log
 
     def _versions(self) -> list[int]:
-        """The versions that _delta_log has as JSON, the newest first."""
+        """Returns the versions that _delta_log has as JSON, the newest first."""
         names = (name.removesuffix(".json") for name in self._files.names(self._log))
         return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
     def _counting(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """The commitInfo of the commits that no RESTORE undid, the newest first."""
+        """Yields the commitInfo of the commits that no RESTORE undid, the newest first."""
         version_max: int | None = None
         for version in self._versions():
             if version_max is None or version <= version_max:
@@ -210,6 +213,7 @@ class DeltaTable:
 
 
 def _hour(values: Mapping[str, Any]) -> int | None:
-    """The hour since 1970, from the table's columns `date` and `hour`."""
+    """Returns the hours since 1970, from the table's columns `date` and `hour`; None without
+    them."""
     date, hour = values.get("date"), values.get("hour")
     return None if date is None or hour is None else hour_of(f"{date}T{int(hour):02d}")

@@ -1,8 +1,9 @@
-"""Parquet files by the hour of their records, closed at about the configured size.
+"""Writes Parquet files by the hour of their records; closes a file at about the configured size.
 
-Records are buffered until they fill a row group. All hours together have BUFFERED_BYTES_MAX, and at
-most OPEN_FILES_MAX files are open. Beyond these limits the largest buffer is written, or the least
-recently used file closed: records of many hours in turn make more and smaller files.
+A file buffers its records until they fill a row group. The buffers of all hours together have at
+most BUFFERED_BYTES_MAX, and at most OPEN_FILES_MAX files are open. Beyond these limits the task
+writes the largest buffer, or closes the least recently used file. So records that alternate between
+many hours make more and smaller files.
 """
 
 from collections import OrderedDict
@@ -36,7 +37,7 @@ class HourFile:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes written so far."""
+        """Returns the bytes written so far."""
         return int(self._sink.tell())
 
     def add(self, batch: "pyarrow.RecordBatch") -> None:
@@ -68,13 +69,14 @@ class HourFile:
     def abandon(self, error: BaseException) -> None:
         """Deletes the incomplete file."""
         if self._writer is not None:
-            # Let go open, it would write its end into the file that is closed, and complain.
+            # When Python collects an open writer, it would write its footer into the closed file,
+            # and fail.
             self._writer.is_open = False
         self._context.__exit__(type(error), error, error.__traceback__)
 
 
 class HourFiles:
-    """The files of one task. A context manager: an error inside deletes the open files."""
+    """The files of one task. It is a context manager: an error inside deletes the open files."""
 
     def __init__(self, files: Files, directory: str, stem: str, file_bytes: int) -> None:
         self._files, self._directory, self._stem = files, directory, stem
@@ -121,7 +123,7 @@ class HourFiles:
 
 
 def by_hour(batch: "pyarrow.RecordBatch") -> Iterator[tuple[int | None, "pyarrow.RecordBatch"]]:
-    """The rows of each hour, in the order of their offsets."""
+    """Yields (hours since 1970 or None, the rows of that hour in the order of their offsets)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -142,7 +144,7 @@ def by_hour(batch: "pyarrow.RecordBatch") -> Iterator[tuple[int | None, "pyarrow
 
 
 def body_bytes(batch: "pyarrow.RecordBatch") -> int:
-    """The bytes of keys, values and headers."""
+    """Returns the bytes of keys, values and headers."""
     import pyarrow.compute as pc
 
     headers = pc.list_flatten(batch["headers"])

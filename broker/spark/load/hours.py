@@ -1,10 +1,10 @@
 """The complete hours of a topic, and late records.
 
 An hour is complete when all partitions were read to their ends at a time at least `lateness` after
-the hour's end. Its file holds its counts, and is written once. Hours without records get a file
-too, for a week back at most, so that a reader that waits for each hour in turn can go on. Records
-whose timestamp lies in a complete hour are loaded like all others; their batch's audit lists them
-as late, and a file beside the hour's own holds their number.
+the hour's end. Its file holds its counts; the loader writes it once. Hours without records get a
+file too, for a week back at most, so that a reader that waits for each hour in turn can go on. The
+loader loads records whose timestamp lies in a complete hour like all others. The audit of their
+batch lists them as late, and a file beside the hour's own holds their number.
 
 The audits carry the counts of incomplete hours from batch to batch, at most OPEN_HOURS_MAX of them.
 When timestamps fall into more different hours, the newest get no completeness file.
@@ -35,7 +35,7 @@ def complete_hours(files: Files, topic: str) -> set[int]:
     for name in files.names(f"{topic}/{COMPLETE}"):
         try:
             hour = hour_of(name.removesuffix(".json"))
-        except ValueError:  # that of late records, or somebody else's
+        except ValueError:  # the file of late records, or not a file of a load
             continue
         if hour is not None:
             found.add(hour)
@@ -43,7 +43,8 @@ def complete_hours(files: Files, topic: str) -> set[int]:
 
 
 def carried(before: Audit | None, audit: Audit, complete: set[int]) -> Open:
-    """The value of `audit.open`: the earlier counts without complete hours, and the batch's own."""
+    """Returns the value of `audit.open`: the earlier counts without complete hours, and the batch's
+    own."""
     found: Open = {}
     for hour, rows in (before.open if before else {}).items():
         if hour not in complete:
@@ -57,8 +58,9 @@ def carried(before: Audit | None, audit: Audit, complete: set[int]) -> Open:
 def write_complete(
     files: Files, topic: str, opened: Open, *, read_to_ms: int, lateness_ms: int
 ) -> list[int]:
-    """`read_to_ms`: the time when all partitions were read to their ends. Writes the files of the
-    hours that became complete, and returns the hours. Raises OSError."""
+    """Writes the files of the hours that became complete, and returns the hours, in hours since
+    1970. `read_to_ms`: the time, in ms since 1970, when all partitions were read to their ends.
+    Raises OSError."""
     before = complete_hours(files, topic)
     last = (read_to_ms - lateness_ms) // HOUR_MS - 1
     due = {hour for hour in opened if hour <= last and hour not in before}
@@ -102,4 +104,4 @@ def _put_once(files: Files, path: str, document: object) -> None:
     try:
         files.put_if_absent(path, json.dumps(document, indent=1, ensure_ascii=False).encode())
     except FileExistsError:
-        pass  # by an attempt that did not come to its end
+        pass  # an interrupted attempt wrote it

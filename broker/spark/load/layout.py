@@ -1,4 +1,4 @@
-"""File names and JSON documents of loaded data (the table is in __init__.py), and their counts."""
+"""File names and JSON documents of loaded data (__init__.py lists them), and their counts."""
 
 import json
 from collections.abc import Iterable
@@ -16,18 +16,18 @@ STAGING, OFFSETS, COMPLETE = "_staging", "_offsets", "_complete"
 DELTA_LOG, LOADS = "_delta_log", "_loads"
 BATCH = "batch="
 VERSION = 1
-HOUR_MAX = 2_932_896 * 24 - 1  # of the year 9999
+HOUR_MAX = 2_932_896 * 24 - 1  # the last hour of the year 9999
 
 
 def hour_text(hour: int | None) -> str | None:
-    """2026-11-22T04 for hours since 1970, UTC."""
+    """Returns 2026-11-22T04 for hours since 1970, UTC; None for None."""
     return (
         None if hour is None else datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%dT%H")
     )
 
 
 def hour_of(text: str | None) -> int | None:
-    """Hours since 1970 for 2026-11-22T04. Raises ValueError."""
+    """Returns the hours since 1970 for 2026-11-22T04; None for None. Raises ValueError."""
     if text is None:
         return None
     return int(datetime.strptime(text + "+0000", "%Y-%m-%dT%H%z").timestamp()) // 3600
@@ -47,7 +47,7 @@ def batch_directory(place: str, batch_id: int) -> str:
 
 @dataclass(slots=True)
 class Count:
-    """Bytes are those of keys, values and headers."""
+    """A number of records and their bytes, which are those of keys, values and headers."""
 
     records: int = 0
     bytes: int = 0
@@ -59,7 +59,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file of data, below its batch's directory."""
+    """A file of data. Its name is a path below its batch's directory."""
 
     name: str
     hour: int | None
@@ -78,7 +78,7 @@ class Loaded:
     partition: int
     start: int
     end: int
-    attempt: int  # of Spark: 0 unless one before it failed
+    attempt: int  # Spark's attempt number: 0 for the first attempt
     directory: str  # below _staging
     files: tuple[DataFile, ...]
     hours: dict[int | None, Count]
@@ -96,7 +96,7 @@ class Loaded:
         return sum(count.bytes for count in self.hours.values())
 
     def document(self) -> dict[str, Any]:
-        """The content of its offsets file."""
+        """Returns the content of its offsets file."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -121,10 +121,10 @@ class Audit:
     planned_ms: int
     ends: dict[int, tuple[int, int]] = field(default_factory=dict)  # partition: start, end
     counts: dict[tuple[int | None, int], Count] = field(default_factory=dict)  # hour, partition
-    late: list[int] = field(default_factory=list)  # hours that were complete before
+    late: list[int] = field(default_factory=list)  # hours that were complete before the batch
     open: dict[int, dict[int, Count]] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
-    retried: int = 0  # tasks that were not the first of their range
+    retried: int = 0  # tasks that were not the first attempt for their range
 
     @property
     def records(self) -> int:
@@ -138,7 +138,7 @@ class Audit:
         return sum(c.records for (hour, _), c in self.counts.items() if hour in self.late)
 
     def rows(self) -> list[dict[str, Any]]:
-        """By partition and hour."""
+        """Returns the counts by partition and hour, as rows of a table."""
         return [
             {
                 "topic": self.topic,
@@ -186,7 +186,8 @@ def counts_document(counts: dict[int, dict[int, Count]]) -> dict[str, Any]:
 
 
 def read_audit(files: Files, place: str, batch_id: int) -> Audit | None:
-    """The audit of a batch; None when it is not published. Raises CheckpointError, OSError."""
+    """Returns the audit of a batch; None when it is not published. `place`: the directory of the
+    audits. Raises CheckpointError, OSError."""
     path = f"{batch_directory(place, batch_id)}/{SUCCESS}"
     try:
         data = files.read(path)
@@ -222,7 +223,7 @@ def read_audit(files: Files, place: str, batch_id: int) -> Audit | None:
 
 
 def batches_of(files: Files, place: str) -> list[int]:
-    """The batch numbers of the existing directories, ascending."""
+    """Returns the batch numbers of the existing directories, ascending."""
     names = (name.removeprefix(BATCH) for name in files.names(place) if name.startswith(BATCH))
     return sorted(int(name) for name in names if name.isdecimal())
 

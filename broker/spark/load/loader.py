@@ -28,16 +28,18 @@ from barnabas.spark.positions import first_offsets
 from barnabas.spark.subscription import Seen, look, stored_bytes
 from barnabas.wire.uuids import uuid_text
 
-# In the metadata of offsets/N, among Spark's own settings: where a batch begins, which the batch
-# before it does not tell when records were lost. Spark passes over names that it does not know.
+# The name, among Spark's settings in the metadata of offsets/N, of the offsets where a batch
+# begins. The previous batch does not show them when records were lost. Spark ignores names that it
+# does not know.
 START = "barnabas.start"
 Positions = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """`options`: those of a stream with headers that subscribes to topic names; its start offsets
-    are for topics that the checkpoint does not know."""
+    """Settings of a load. `options`: those of a stream with headers that subscribes to topic names;
+    its start offsets are for topics that the checkpoint does not know. `to`, `checkpoint`: paths or
+    URLs."""
 
     options: SourceOptions
     to: str
@@ -63,13 +65,13 @@ class Report:
     audits: list[Audit]
     seconds: float
     lost: list[str]
-    is_repeated: bool  # an earlier run had begun it
+    is_repeated: bool  # an earlier run began it
     complete: dict[str, list[int]] = field(default_factory=dict)  # hours, by topic
 
 
 class Loader:
-    """Each `run` loads up to the ends of the topics at its begin. The constructor raises
-    CheckpointError."""
+    """Loads topics. Each call of `batches` loads up to the current ends of the topics. The
+    constructor raises CheckpointError."""
 
     def __init__(
         self,
@@ -89,7 +91,7 @@ class Loader:
     def batches(self) -> Iterator[Report]:
         """Loads all records that exist at the call; yields the result of each batch, with the hours
         that it completes. Raises CheckpointError, DataLoss, OSError, and errors of client, brokers
-        and tasks; the next call goes on after the last committed batch."""
+        and tasks; the next call continues after the last committed batch."""
         with self.options.servers.cluster() as cluster:
             publisher = self._open(cluster)
             try:
@@ -107,7 +109,7 @@ class Loader:
             start, lost = self._starts(cluster, look)
             goal = look.latest if goal is None else goal
             is_there = all(start.get(tp, end) >= end for tp, end in goal.items())
-            if is_there or not waiting(start, look.latest):  # what is lost is never reached
+            if is_there or not waiting(start, look.latest):  # lost offsets are never reached
                 self.lost += lost
                 self._complete_hours(publisher, look, list(self.options.topics), start)
                 return
@@ -117,9 +119,9 @@ class Loader:
     def _within(
         self, cluster: Cluster, seen: Seen, start: Positions, latest: Positions
     ) -> dict[TopicPartition, int]:
-        """The end offsets of one batch."""
+        """Returns the end offsets of one batch."""
         options = self.options
-        # Uncommitted records may have been read before the isolation was changed.
+        # The query may have read uncommitted records before the user changed the isolation level.
         ends = {tp: max(at, start.get(tp, at)) for tp, at in latest.items()}
         if options.offsets_max is not None:
             ends = latest_within(start, ends, options.offsets_max)
@@ -133,12 +135,13 @@ class Loader:
     def _look(self, cluster: Cluster) -> Look:
         at_ms = self._now_ms()
         for topic in self.options.topics:
-            cluster.forget(topic)  # there may be more partitions, or it may be another one
+            cluster.forget(topic)  # it may have more partitions, or be another topic
         seen = look(cluster, self.options)
         return Look(at_ms, seen, seen.latest(self.options.committed))
 
     def _open(self, cluster: Cluster) -> Publisher:
-        """The checkpoint, made when there is none."""
+        """Opens the checkpoint, and creates it when there is none. Returns the publisher of its
+        query."""
         if self._publisher is None:
             try:
                 query_id = self.checkpoint.query_id()
@@ -154,7 +157,7 @@ class Loader:
                 self._run_tasks,
             )
             if self.checkpoint.unfinished() is None:
-                self._publisher.clean(all_runs=True)  # of one that died behind its commit
+                self._publisher.clean(all_runs=True)  # of a run that died after its commit
         if not self.checkpoint.batch_ids() and self.checkpoint.initial() is None:
             seen = self._look(cluster).seen
             self.checkpoint.start_at(nested(first_offsets(cluster, self.options, seen)))
@@ -163,7 +166,8 @@ class Loader:
         return self._publisher
 
     def _starts(self, cluster: Cluster, look: Look) -> tuple[dict[TopicPartition, int], list[str]]:
-        """The start offsets of the next batch, and the lost ranges. Raises DataLoss."""
+        """Returns the start offsets of the next batch, and messages about the lost ranges. Raises
+        DataLoss."""
         before = self.checkpoint.last_committed()
         known = before.kafka() if before else self.checkpoint.initial() or {}
         asked = {
@@ -196,7 +200,7 @@ class Loader:
         lost: list[str],
     ) -> Report:
         before = self.checkpoint.last_planned()
-        known = before.kafka() if before else {}  # topics that are not asked for now keep theirs
+        known = before.kafka() if before else {}  # topics that this load lacks keep their offsets
         ids = (before.topic_ids() if before else {}) | look.seen.known_ids()
         batch_id = before.batch_id + 1 if before else 0
         self.checkpoint.plan(
@@ -252,8 +256,8 @@ class Loader:
     def _ids(
         self, cluster: Cluster, planned: PlannedBatch, topics: list[str]
     ) -> tuple[dict[str, bytes], list[str]]:
-        """The topics of a batch whose ids are the same as when it was planned, and messages about
-        the others. Raises DataLoss."""
+        """Returns the ids of the topics that are the same as when the batch was planned, and
+        messages about the others. Raises DataLoss."""
         before = planned.topic_ids()
         now = look(cluster, replace(self.options, topics=tuple(topics))).ids
         ids = {t: now[t] for t in topics if t in now and before.get(t, now[t]) == now[t]}
@@ -267,9 +271,10 @@ class Loader:
         return ids, gone
 
     def _ranges(self, planned: PlannedBatch) -> dict[str, Ends]:
-        """The parts of the batch, for topics with records to read. Raises CheckpointError."""
+        """Returns the ranges of the batch, for topics with records to read. Raises
+        CheckpointError."""
         start = noted_start(self.checkpoint, planned)
-        if start is None and planned.batch_id == 0:  # Spark planned it: so the rest
+        if start is None and planned.batch_id == 0:  # Spark planned the batch
             start = self.checkpoint.initial() or {}
         elif start is None:
             before = self.checkpoint.batch(planned.batch_id - 1)
@@ -279,7 +284,7 @@ class Loader:
         found: dict[str, Ends] = {}
         for topic, rows in planned.kafka().items():
             for index, end in rows.items():
-                first = start.get(topic, {}).get(index, 0)  # what is new is read whole
+                first = start.get(topic, {}).get(index, 0)  # a new partition: from its start
                 if first < end:
                     found.setdefault(topic, {})[index] = (first, end)
         return found
@@ -287,8 +292,8 @@ class Loader:
     def _complete_hours(
         self, publisher: Publisher, look: Look, topics: list[str], read_to: Positions
     ) -> dict[str, list[int]]:
-        """Writes the files of the hours that are complete, now that `topics` were read to the ends
-        of that state."""
+        """Writes the files of the hours that are complete, after `topics` were read to the ends in
+        `look`. Returns the hours by topic."""
         found: dict[str, list[int]] = {}
         for topic in topics:
             audit = publisher.newest_audit(topic)
@@ -317,8 +322,8 @@ def nested(offsets: Positions) -> Offsets:
 
 
 def noted_start(checkpoint: Checkpoint, planned: PlannedBatch) -> Offsets | None:
-    """The document of a load in offsets/N; None when no load planned the batch. Raises
-    TruncatedFile."""
+    """Returns the start offsets that a load wrote into offsets/N; None when no load planned the
+    batch. Raises TruncatedFile."""
     conf = planned.metadata.get("conf")
     text = conf.get(START) if isinstance(conf, dict) else None
     if text is None:

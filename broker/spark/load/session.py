@@ -1,7 +1,7 @@
 """The Spark session of a load, and load tasks as Spark jobs.
 
-The driver is this process, also with a cluster: PySpark starts its JVM by spark-submit with the
-same settings. `submit` runs the driver on the cluster itself."""
+The driver is this process, also with a cluster: PySpark starts its JVM through spark-submit with
+the same settings. `submit` runs the driver on the cluster itself."""
 
 import os
 import re
@@ -18,16 +18,16 @@ from barnabas.spark.load.java import java_home
 from barnabas.spark.load.layout import Loaded
 from barnabas.spark.load.task import LoadTask, load_range
 
-TASK_ATTEMPTS = 4  # Spark's default on clusters; a local master has 1 unless it is told
+TASK_ATTEMPTS = 4  # Spark's default on clusters; a local master has 1 by default
 POLL_S = 0.2
-GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: the JVM is there already
+GATEWAY = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it when it has started the JVM
 DEPLOY_MODE, WORKER_PYTHON = "spark.submit.deployMode", "spark.pyspark.python"
 LOG_LEVEL = "spark.log.level"
 CONF = {
     "spark.app.name": "barnabas spark-load",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # A failure is reported in one line; at level ERROR each attempt of a task would add a page.
+    # At level ERROR each attempt of a failed task would log a page; the load reports one line.
     LOG_LEVEL: "FATAL",
 }
 Result = TypeVar("Result")
@@ -35,11 +35,11 @@ REASON = re.compile(r"^(?:[a-z]\w*\.)+([A-Z]\w+): (.+)$|^(\w+Error): (.+)$", re.
 
 
 class LoadFailed(Exception):
-    """A task failed as often as it may; `str` is one plain line."""
+    """A task failed as often as it may; `str` gives one plain line."""
 
 
 class NoSpark(Exception):
-    """PySpark is not installed; `str` is one plain line."""
+    """PySpark is not installed; `str` gives one plain line."""
 
 
 def is_local(master: str) -> bool:
@@ -51,12 +51,12 @@ def local_master(threads: int | None = None) -> str:
 
 
 def runs_there(conf: Mapping[str, str]) -> bool:
-    """Whether the driver must run on the cluster, and this process is not the driver."""
+    """Returns whether the driver must run on the cluster, and this process is not the driver."""
     return conf.get(DEPLOY_MODE) == "cluster" and not is_submitted()
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit started this process."""
+    """Returns whether spark-submit started this process."""
     return GATEWAY in os.environ
 
 
@@ -84,7 +84,7 @@ def _pyspark() -> Any:
 
 @contextmanager
 def spark_session(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
-    """A SparkSession that ends with this context. Raises NoJava, NoSpark."""
+    """Yields a SparkSession, which ends with this context. Raises NoJava, NoSpark."""
     _pyspark()
     from pyspark.sql import SparkSession
 
@@ -110,9 +110,10 @@ def spark_session(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
 
 @contextmanager
 def _quiet_start(is_shown: bool) -> Iterator[None]:
-    """Starts a JVM whose standard error is a file: Spark and Java write six to eight lines there at
-    each start, whatever the log level is. When the start fails, the file is shown. `is_shown`: the
-    user set spark.log.level, or the JVM is there already."""
+    """Redirects the standard error of a JVM that starts to a file: Spark and Java write six to
+    eight lines there at each start, whatever the log level is. When the start fails, this prints
+    the file. `is_shown`: no redirection, because the user set spark.log.level or the JVM runs
+    already."""
     if is_shown:
         yield
         return
@@ -150,15 +151,17 @@ def submit(master: str, conf: Mapping[str, str], app: Path, arguments: Sequence[
 
 
 class WatchedJob:
-    """Runs a function that is a Spark job, and reports its progress: `report(done, records, bytes)`
-    while it runs, and after it. The job's tasks `add` their counts to `sums`."""
+    """Runs a function that is a Spark job, and reports its progress: it calls `report(done,
+    records, bytes)` while the job runs and after it. The job's tasks `add` their counts to
+    `sums`."""
 
     def __init__(self, context: Any, report: Callable[[int, int, int], None] | None) -> None:
         self._context, self._report = context, report
         self.sums = tuple(context.accumulator(0) for _ in range(3))
 
     def run(self, job: Callable[[], Result]) -> Result:
-        """Raises the job's error. An exception during the wait cancels the job."""
+        """Returns what `job` returns, and raises its error. An exception during the wait cancels
+        the job."""
         with ThreadPoolExecutor(1, "spark-job") as pool:
             future = pool.submit(job)
             try:
@@ -180,13 +183,13 @@ class WatchedJob:
 
 
 def add(sums: Sequence[Any], found: Loaded) -> None:
-    """In a task, which has come to its end."""
+    """Adds the counts of a finished task; the task calls it at its end."""
     for one, value in zip(sums, (1, found.records, found.body_bytes), strict=True):
         one.add(value)
 
 
 def attempt_number() -> int:
-    """The attempt number of the current Spark task."""
+    """Returns the attempt number of the current Spark task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -194,13 +197,13 @@ def attempt_number() -> int:
 
 
 class SparkTasks:
-    """Runs load tasks as one Spark job, a Spark task each."""
+    """Runs load tasks as one Spark job, a Spark task for each."""
 
     def __init__(self, context: Any, report: Callable[[int, int, int], None] | None = None) -> None:
         self._context, self._report = context, report
 
     def __call__(self, tasks: Sequence[LoadTask]) -> list[Loaded]:
-        """Raises LoadFailed."""
+        """Returns the result of each task. Raises LoadFailed."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -220,11 +223,11 @@ class SparkTasks:
 
 
 def reason_of(text: str, otherwise: str | None = None) -> str:
-    """The line with the cause, from a Java exception that holds a Python traceback. `otherwise`:
-    the text before that line when no task failed."""
+    """Returns the line with the cause, from a Java exception that holds a Python traceback.
+    `otherwise`: the text before that line when no task failed."""
     failed = f"a task failed {TASK_ATTEMPTS} times: "
     text = text.strip()
-    if text.startswith("An error occurred while calling"):  # Py4J's line before Java's
+    if text.startswith("An error occurred while calling"):  # Py4J's line comes before Java's
         text = text.partition("\n: ")[2] or text
     found = (failed if otherwise is None else otherwise) + text.partition("\n")[0]
     for line in REASON.finditer(text):

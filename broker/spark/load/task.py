@@ -1,4 +1,4 @@
-"""A worker's task: one range of a partition into files, with its offsets beside them."""
+"""A worker's task: writes one range of a partition into files, with its offsets beside them."""
 
 import json
 import uuid
@@ -18,16 +18,17 @@ COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp
 
 @dataclass(frozen=True, slots=True)
 class LoadTask:
-    """A task in plain values: it is pickled. All of its paths are valid on every machine."""
+    """A task in plain values, because Spark pickles it. All of its paths are valid on every
+    machine."""
 
     source: Task
-    to: str  # URL of what is loaded into
-    staging: str  # of this run, below it
+    to: str  # URL of the load's target
+    staging: str  # the directory of this run, below `to`
     file_bytes: int
 
 
 def source_schema() -> "pyarrow.Schema":
-    """Of the rows that a batch reads, in spark-sql-kafka's order."""
+    """Returns the schema of the rows that a batch reads, in spark-sql-kafka's order."""
     import pyarrow as pa
 
     element = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -46,8 +47,9 @@ def source_schema() -> "pyarrow.Schema":
 
 
 def load_range(task: LoadTask, attempt: int = 0) -> Loaded:
-    """Reads and writes. The files count after they are published; each attempt has a directory of
-    its own. Raises the errors of reading (scan, client, brokers) and OSError."""
+    """Reads a range and writes its files. Readers see the files only after they are published; each
+    attempt has a directory of its own. Raises the errors of reading (scan, client, brokers) and
+    OSError."""
     piece = task.source.piece
     files = files_at(task.to)
     directory = f"{task.staging}/{uuid.uuid4()}"
