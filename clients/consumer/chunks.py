@@ -1,7 +1,7 @@
-"""Chunks that fetchers hand to streams, in a bounded queue for each stream.
+"""Chunks that fetchers pass to streams, in a bounded queue for each stream.
 
 A chunk is the part of one fetch response for one partition: its batches, with checked checksums,
-not yet decoded. A queue takes `queued.max.message.chunks`. A chunk that does not fit stays with its
+not yet decoded. A queue holds `queued.max.message.chunks`. A chunk that does not fit stays with its
 partition, which is not fetched again until the chunk fits, so a slow stream never delays another.
 """
 
@@ -47,7 +47,8 @@ class PartitionInfo:
 
     @property
     def position(self) -> int:
-        """The offset after the last returned message; UNKNOWN_OFFSET before the first fetch."""
+        """Returns the offset after the last returned message; UNKNOWN_OFFSET before the first
+        fetch."""
         hand = self.in_hand
         return self.consumed if hand is None else hand.offset + 1
 
@@ -88,7 +89,9 @@ class ChunkQueue:
         return True
 
     def get(self, timeout_s: float | None) -> Chunk | None:
-        """Returns the next chunk; None when the queue was closed. Raises QueueEmpty."""
+        """Returns the next chunk; None when the queue was closed.
+
+        `timeout_s`: the longest wait in seconds; None is no limit. Raises QueueEmpty."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while not self._chunks and not self._closed:

@@ -37,12 +37,12 @@ def _setting(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConsumerConfig:
-    """The settings. `consumer_config` makes it and adds the defaults that depend on other
-    settings."""
+    """The settings of a connector. `consumer_config` creates it and adds the defaults that depend
+    on other settings."""
 
     group_id: str = _setting("group.id", "groupid", default="")
     consumer_id: str = _setting("consumer.id", "consumerid", default="")
-    client_id: str = _setting("client.id", default="")  # the name of the group
+    client_id: str = _setting("client.id", default="")  # default: the name of the group
     zookeeper_connect: str = _setting("zookeeper.connect", "zk.connect", default="")
     bootstrap_servers: str = _setting(
         "bootstrap.servers", "metadata.broker.list", "broker.list", default=""
@@ -81,9 +81,11 @@ class ConsumerConfig:
     rebalance_max_retries: int = _setting(
         "rebalance.max.retries", "rebalance.retries.max", default=4, low=1
     )
-    rebalance_backoff_ms: int = _setting("rebalance.backoff.ms", default=-1, low=0)  # sync time
+    # Default: the sync time.
+    rebalance_backoff_ms: int = _setting("rebalance.backoff.ms", default=-1, low=0)
     offsets_storage: str = _setting("offsets.storage", default="", words=(ZOOKEEPER, KAFKA))
-    dual_commit_enabled: bool = _setting("dual.commit.enabled", default=None)  # kafka: true
+    # Default: true with Kafka.
+    dual_commit_enabled: bool = _setting("dual.commit.enabled", default=None)
     offsets_channel_backoff_ms: int = _setting("offsets.channel.backoff.ms", default=1000, low=0)
     offsets_channel_socket_timeout_ms: int = _setting(
         "offsets.channel.socket.timeout.ms", default=10_000, low=1
@@ -92,21 +94,22 @@ class ConsumerConfig:
     zookeeper_session_timeout_ms: int = _setting(
         "zookeeper.session.timeout.ms", "zk.sessiontimeout.ms", default=6000, low=1
     )
-    zookeeper_connection_timeout_ms: int = _setting(  # the session's
+    zookeeper_connection_timeout_ms: int = _setting(  # default: the session timeout
         "zookeeper.connection.timeout.ms", "zk.connectiontimeout.ms", default=-1, low=1
     )
     zookeeper_sync_time_ms: int = _setting(
         "zookeeper.sync.time.ms", "zk.synctime.ms", default=2000, low=0
     )
-    # For membership at the group's coordinator, without ZooKeeper:
+    # For membership at the group's coordinator, without ZooKeeper.
     session_timeout_ms: int = _setting("session.timeout.ms", default=10_000, low=1)
     heartbeat_interval_ms: int = _setting("heartbeat.interval.ms", default=3000, low=1)
-    # Decoder plugins of streams that the caller gives no decoder (decoders.py):
+    # Decoder plugins of streams for which the caller passes no decoder (decoders.py).
     serializer_class: str = _setting("serializer.class", default="bytes")
-    key_serializer_class: str = _setting("key.serializer.class", default="")  # serializer.class
-    # Options of plugins, plugin.NAME.key, as given:
+    # Default: serializer.class.
+    key_serializer_class: str = _setting("key.serializer.class", default="")
+    # Options of plugins, plugin.NAME.key, without a check.
     plugin_options: Mapping[str, str] = field(default_factory=dict, metadata={"names": ()})
-    # Of security.protocol, ssl.* and sasl.*, as current clients have them:
+    # The value of security.protocol, ssl.* and sasl.*, which have the names of current clients.
     security: Security | None = field(default=None, metadata={"names": ()})
 
     @property
@@ -115,7 +118,7 @@ class ConsumerConfig:
 
 
 def consumer_config(properties: Mapping[str, Any]) -> ConsumerConfig:
-    """Returns the checked settings. Raises InvalidConfig."""
+    """Returns the checked settings. Raises InvalidConfig with one line for each problem."""
     given = {str(name): value for name, value in properties.items() if value is not None}
     options = {name: str(given.pop(name)) for name in list(given) if name.startswith(PREFIX)}
     protection = {name: str(given.pop(name)) for name in list(given) if name.startswith(FAMILIES)}

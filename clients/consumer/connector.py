@@ -1,11 +1,11 @@
 """ConsumerConnector: a consumer that shares topics with its group and commits offsets.
 
-With `zookeeper.connect` the members of the group register in ZooKeeper, as in Kafka 0.7 and 0.8;
-without it they join at the group's coordinator. Everything else is the same.
+With `zookeeper.connect` the members of the group register in ZooKeeper, as in Kafka 0.7 and 0.8.
+Without it they join at the group's coordinator. Everything else is the same.
 
-A message counts as consumed when a stream has returned it. Offsets are committed by the caller, or
-every `auto.commit.interval.ms`, and before partitions go to another member. After a connector dies,
-its group reads the uncommitted messages again.
+A message counts as consumed when a stream has returned it. Offsets are committed when the caller
+requests it, every `auto.commit.interval.ms`, and before partitions go to another member. After a
+connector crashes, its group reads the uncommitted messages again.
 """
 
 from __future__ import annotations
@@ -54,9 +54,11 @@ class ConsumerRebalanceListener(Protocol):
 
 
 class ConsumerConnector:
-    """A member of a group. Raises InvalidConfig, and StoreFailed when ZooKeeper does not answer.
+    """A member of a group. The constructor raises InvalidConfig, and StoreFailed when ZooKeeper
+    does not respond.
 
-    Streams are made once. All methods may be called from any thread."""
+    A connector creates its streams once. All methods may be called from any thread. Kafka:
+    kafka.javaapi.consumer.ConsumerConnector."""
 
     def __init__(self, config: Mapping[str, Any] | ConsumerConfig) -> None:
         made = config if isinstance(config, ConsumerConfig) else consumer_config(config)
@@ -116,9 +118,9 @@ class ConsumerConnector:
         key_decoder: Any = None,
         value_decoder: Any = None,
     ) -> dict[str, list[KafkaStream]]:
-        """Makes streams; returns when this member has its share of the partitions.
+        """Creates streams; returns when this member has its share of the partitions.
 
-        `topic_count_map`: topic -> number of streams. Returns topic -> list of KafkaStream. Raises
+        `topic_counts`: topic -> number of streams. Returns topic -> list of KafkaStream. Raises
         ValueError, RuntimeError for a second call, ConsumerRebalanceFailed, ClientError, KafkaError
         and StoreFailed."""
         if not topic_counts:
@@ -142,8 +144,8 @@ class ConsumerConnector:
         key_decoder: Any = None,
         value_decoder: Any = None,
     ) -> list[KafkaStream]:
-        """Makes streams over all present and future topics that a Whitelist or Blacklist allows.
-        Otherwise as create_message_streams."""
+        """Creates `num_streams` streams over all present and future topics that a Whitelist or
+        Blacklist allows. Raises as create_message_streams does."""
         _check_count(num_streams, repr(topic_filter))
         self._begin()
         self._has_filter = True
@@ -153,7 +155,7 @@ class ConsumerConnector:
         return streams
 
     def set_consumer_rebalance_listener(self, listener: ConsumerRebalanceListener) -> None:
-        """Sets the listener. Allowed before the streams are made; raises RuntimeError later."""
+        """Sets the listener. Raises RuntimeError after the streams were created."""
         if self._streams:
             raise RuntimeError("set the listener before the streams are made")
         self._listener = listener
@@ -192,8 +194,8 @@ class ConsumerConnector:
         offsets: Mapping[Any, int] | None = None,
         retry_on_failure: bool = True,
     ) -> None:
-        """Commits the positions of all streams, or the given offsets (each that of the next message
-        to read). Raises ClientError, KafkaError or StoreFailed when the commit fails."""
+        """Commits the positions of all streams, or `offsets`: partition -> offset of the next
+        message to read. Raises ClientError, KafkaError or StoreFailed when the commit fails."""
         retries = self.config.offsets_commit_max_retries if retry_on_failure else 0
         with self._lock:
             if offsets is None:
@@ -205,8 +207,8 @@ class ConsumerConnector:
                 self._committed |= positions
 
     def positions(self) -> dict[TopicAndPartition, int]:
-        """Returns the offset of the next message of each partition that this member owns, or -1
-        before its first fetch."""
+        """Returns partition -> offset of the next message, for each partition that this member
+        owns; -1 before its first fetch."""
         with self._lock:
             return {name: info.position for name, info in self._infos.items()}
 
@@ -277,7 +279,7 @@ class ConsumerConnector:
 
     def shutdown(self) -> None:
         """Commits (with auto.commit.enable), leaves the group and ends the streams. A second call
-        does nothing. It logs failures and raises nothing."""
+        does nothing. Logs failures and raises nothing."""
         with self._lock:
             if self._stopped.is_set():
                 return
@@ -323,7 +325,7 @@ class ConsumerConnector:
 
 
 class Consumer:
-    """Makes connectors (kafka.consumer.Consumer)."""
+    """Creates connectors (kafka.consumer.Consumer)."""
 
     @staticmethod
     def create(config: Mapping[str, Any] | ConsumerConfig) -> ConsumerConnector:

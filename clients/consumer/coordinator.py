@@ -1,5 +1,5 @@
 """The connection to a group's coordinator, which is looked up at the first request and after the
-coordinator moved."""
+coordinator has moved."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from barnabas.wire import MalformedMessage, Struct, by_name, request
 log = logging.getLogger(__name__)
 
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
-JOIN_HIGH, LEAVE_SEVERAL = 7, 3  # versions
+JOIN_HIGH, LEAVE_SEVERAL = 7, 3  # versions of JoinGroup and LeaveGroup
 # Members of other clients may take this long to join again, and the coordinator waits for them.
 JOIN_WAIT_S = 300.0
 PROTOCOL_TYPE = "consumer"
@@ -55,7 +55,8 @@ Partitions = dict[str, list[int]]
 
 
 class CoordinatorGroup:
-    """A Group. `connect` returns Clusters: one for metadata, one for the coordinator."""
+    """A Group whose members join at the coordinator. `connect` returns Clusters: one for metadata,
+    one for the coordinator."""
 
     def __init__(
         self, config: ConsumerConfig, connect: Callable[[], Cluster], owner: Owner

@@ -4,10 +4,10 @@ and one thread that finds the leaders.
 A fetcher fetches all its partitions with one request, except those whose last chunk did not fit
 into its stream's queue. A partition whose leader has moved, or whose broker is down, goes back to
 the leader finder, which fetches metadata every `refresh.leader.backoff.ms` until there is a leader.
-For a partition without a valid offset `auto.offset.reset` says where to begin.
+For a partition without a valid offset `auto.offset.reset` defines where to begin.
 
 Limits: for each partition one chunk beside its queue, of at most fetch.message.max.bytes or one
-batch; ANSWER_BYTES_MAX for each response.
+batch; ANSWER_BYTES_MAX for each response. Kafka: ConsumerFetcherManager.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class Fetcher:
                     is_held_up = True
                     continue
                 if info.waiting.error is not None:
-                    del self._infos[info.name]  # its stream has the error; fetching ends here
+                    del self._infos[info.name]  # its stream has the error; fetching ends
                     continue
                 info.waiting = None
             wanted.append(info)

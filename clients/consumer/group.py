@@ -20,7 +20,7 @@ class ConsumerRebalanceFailed(Exception):
 
 
 class Owner(Protocol):
-    """The connector, for a membership, which calls it on the membership's thread."""
+    """The connector as a membership sees it. The membership calls it on its thread."""
 
     def release(self, *, is_lost: bool = False) -> None:
         """Ends fetching and commits. With `is_lost` it does not commit, because the partitions may

@@ -53,7 +53,7 @@ class Message:
 
     @property
     def timestamp(self) -> int:
-        """The timestamp in ms since 1970; -1 for a message from before Kafka 0.10."""
+        """Returns the timestamp in ms since 1970; -1 for a message from before Kafka 0.10."""
         return self._record.timestamp
 
     @property
@@ -73,7 +73,7 @@ class Message:
 
 
 class MessageAndOffset(NamedTuple):
-    """A message and its offset (as in 0.8; in 0.7 it was the offset of the next message)."""
+    """A message and its offset, as in 0.8. (In 0.7 it was the offset of the next message.)"""
 
     message: Message
     offset: int
@@ -88,7 +88,7 @@ class MessageSet:
 
     Iterating raises the error of the partition, if the response has one, and
     InvalidMessageException at a damaged batch. `high_watermark` is the offset after the last
-    message that consumers see."""
+    message that consumers may read; -1 when it is unknown."""
 
     def __init__(
         self, data: Buffer, offset: int, *, error_code: int = 0, high_watermark: int = -1
@@ -100,12 +100,13 @@ class MessageSet:
 
     @property
     def size_in_bytes(self) -> int:
-        """The size in bytes as sent, with an incomplete batch at the end."""
+        """Returns the size in bytes as sent, with an incomplete batch at the end."""
         return len(self._data)
 
     @property
     def valid_bytes(self) -> int:
-        """The size in bytes without the incomplete batch at the end. Raises as iterating does."""
+        """Returns the size in bytes without an incomplete batch at the end. Raises as iterating
+        does."""
         return sum(batch.size_bytes for batch in self._batches())
 
     def __iter__(self) -> Iterator[MessageAndOffset]:
@@ -136,8 +137,8 @@ def records_from(batch: Batch, offset: int) -> list[Record]:
 
 
 class MessageAndMetadata:
-    """A message of a stream. `raw_key` and `raw_message` are its bytes, None where there are none;
-    `key` and `message` are what the stream's decoders make of them, and raise what these raise."""
+    """A message of a stream. `raw_key` and `raw_message` are its bytes, or None when it has none.
+    `key` and `message` are the results of the stream's decoders, and raise the errors of these."""
 
     __slots__ = ("_place", "_record")
 
@@ -175,7 +176,7 @@ class MessageAndMetadata:
 
     @property
     def timestamp(self) -> int:
-        """The timestamp in ms since 1970; -1 for a message from before Kafka 0.10."""
+        """Returns the timestamp in ms since 1970; -1 for a message from before Kafka 0.10."""
         return self._record.timestamp
 
     @property

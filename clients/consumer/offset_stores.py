@@ -1,4 +1,4 @@
-"""The stores of a group's offsets: Kafka, ZooKeeper, or both while a group moves.
+"""The stores of a group's offsets: Kafka, ZooKeeper, or both while a group migrates.
 
 With both, commits go to both and the larger offset counts, because a member that knows only one
 store may have committed there last.

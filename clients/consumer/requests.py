@@ -1,6 +1,6 @@
 """The request classes of the old SimpleConsumer.
 
-FetchRequest is from 0.7 and names one partition. FetchRequestBuilder is from 0.8 and makes a
+FetchRequest is from 0.7 and names one partition. FetchRequestBuilder is from 0.8 and builds a
 request for several partitions."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 EARLIEST = -2
 LATEST = -1
-MAX_WAIT_MS = 0  # the default of 0.8: a broker answers a fetch without data at once
+MAX_WAIT_MS = 0  # the default of 0.8: a broker answers at once, also without data
 MIN_BYTES = 0
 
 
@@ -78,7 +78,7 @@ class FetchRequestBuilder:
         return self
 
     def min_bytes(self, size_bytes: int) -> FetchRequestBuilder:
-        """Sets the number of bytes with which the broker answers before the wait is over."""
+        """Sets the number of bytes with which the broker responds before the wait is over."""
         self._min_bytes = size_bytes
         return self
 

@@ -1,9 +1,9 @@
-"""SimpleConsumer: reads partitions of one broker by offset, and keeps offsets for a group.
+"""SimpleConsumer: reads partitions of one broker by offset, and stores offsets for a group.
 
-It sends requests to its one broker only, which answers NOT_LEADER_FOR_PARTITION for a partition
+It sends requests only to its one broker, which answers NOT_LEADER_FOR_PARTITION for a partition
 that another broker leads, as in Kafka. Offsets of groups go to the group's coordinator, which that
-broker names. It reconnects once after a lost connection, as the old consumer did. One thread at a
-time may use it."""
+broker looks up. It reconnects once after a lost connection, as the old consumer did. One thread at
+a time may use it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class FetchResponse:
         return self.message_set(topic, partition).error_code
 
     def high_watermark(self, topic: str, partition: int) -> int:
-        """Returns the offset after the last message that consumers see."""
+        """Returns the offset after the last message that consumers may read."""
         return self.message_set(topic, partition).high_watermark
 
     @property
@@ -75,10 +75,10 @@ class FetchResponse:
 class SimpleConsumer:
     """Reads the partitions of one broker. It connects with the first request.
 
-    `so_timeout` in ms is the longest wait for a response; `buffer_size` in bytes is the socket's
-    receive buffer, and 0 selects the system's default. `security`: how the broker is reached, TLS
-    and a login (barnabas.client.security). Methods raise CannotConnect, ConnectionLost
-    and the other ClientErrors of barnabas.client; the error of a partition is in its response."""
+    `so_timeout` in ms is the longest wait for a response. `buffer_size` in bytes is the socket's
+    receive buffer; 0 selects the system's default. `security`: TLS and the login for the broker
+    (barnabas.client.security). Methods raise CannotConnect, ConnectionLost and the other
+    ClientErrors of barnabas.client; the error of a partition is in its response."""
 
     def __init__(
         self,
@@ -156,13 +156,13 @@ class SimpleConsumer:
     def get_offsets_before(
         self, topic: str, partition: int, time: int, max_num_offsets: int = 1
     ) -> list[int]:
-        """Returns offsets to begin at, newest first, at most `max_num_offsets`: the base offsets of
-        segments that began before `time` (ms since 1970); for LATEST the log end offset and those
-        of all segments; for EARLIEST the log start offset.
+        """Returns at most `max_num_offsets` offsets to begin at, newest first. For `time` in ms
+        since 1970 these are the base offsets of segments that began before it; for LATEST the log
+        end offset and the base offsets of all segments; for EARLIEST the log start offset.
 
-        A broker without ListOffsets version 0 (Kafka 4) gives the first message at or after the
-        time, or the log end offset, and then the log start offset. Raises the error of the
-        partition."""
+        A broker without ListOffsets version 0 (Kafka 4) returns the first message at or after the
+        time, or the log end offset, and then the log start offset. Raises ValueError, ClientError
+        and the error of the partition."""
         if max_num_offsets < 1:
             raise ValueError("max_num_offsets must be 1 or greater")
         try:
@@ -178,8 +178,8 @@ class SimpleConsumer:
         return list(dict.fromkeys(found))[:max_num_offsets]
 
     def earliest_or_latest_offset(self, topic: str, partition: int, time: int) -> int:
-        """Returns the log start offset (EARLIEST) or log end offset (LATEST). Raises ValueError and
-        the error of the partition."""
+        """Returns the log start offset (EARLIEST) or log end offset (LATEST). Raises ValueError,
+        ClientError and the error of the partition."""
         if time not in (EARLIEST, LATEST):
             raise ValueError(
                 "time must be EARLIEST or LATEST; for other times see get_offsets_before"
@@ -307,7 +307,7 @@ def commit_body(
     member: tuple[str, int] = ("", -1),
     metadata: str = "",
 ) -> Struct:
-    """Returns an OffsetCommit of a member (id, generation), or one without a member."""
+    """Returns an OffsetCommit request of a member (id, generation), or one without a member."""
     message = request(OFFSET_COMMIT)
     row = message.struct("topics.partitions")
     rows = by_topic(
@@ -324,7 +324,7 @@ def commit_body(
 
 
 def fetch_offsets_body(group_id: str, partitions: Iterable[tuple[str, int]]) -> Struct:
-    """Returns an OffsetFetch for some partitions."""
+    """Returns an OffsetFetch request for some partitions."""
     message = request(OFFSET_FETCH)
     indexes = by_topic((name, name[1]) for name in partitions)
     topic_of = message.struct("topics")

@@ -21,7 +21,7 @@ _NOTHING: Iterator[MessageAndMetadata] = iter(())
 
 
 class ConsumerTimeout(Exception):
-    """No message arrived within consumer.timeout.ms; the caller may go on iterating."""
+    """No message arrived within consumer.timeout.ms. The caller may continue to iterate."""
 
 
 class KafkaStream:
@@ -29,7 +29,7 @@ class KafkaStream:
 
     A message counts as consumed when the stream returns it. One thread at a time may iterate.
     Iterating raises ConsumerTimeout, InvalidMessageException at a damaged batch, and the error of a
-    partition that can no longer be read; the stream goes on with the other partitions."""
+    partition that can no longer be read; the stream continues with the other partitions."""
 
     def __init__(
         self, queue: ChunkQueue, timeout_s: float | None, decoders: tuple[Column | None, ...]
@@ -51,8 +51,8 @@ class KafkaStream:
         return self._next_chunk()
 
     def clear(self) -> None:
-        """Drops the fetched messages that it has not returned, because the partitions go to another
-        member."""
+        """Drops the fetched messages that it has not returned, because other members get the
+        partitions."""
         self._messages, self._chunk = _NOTHING, None
         self.queue.clear()
 
@@ -78,7 +78,7 @@ class KafkaStream:
                 return message
 
     def _finish_chunk(self) -> None:
-        """Counts a chunk as consumed, unless it was dropped meanwhile."""
+        """Counts a chunk as consumed, unless it was dropped while the caller read it."""
         chunk, self._chunk = self._chunk, None
         if chunk is not None:
             chunk.info.consumed = chunk.next_offset

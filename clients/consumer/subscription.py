@@ -1,16 +1,16 @@
 """The subscription of a group's member, and the assignment of partitions by Kafka 0.8's algorithm.
 
 The registration in /consumers/[group]/ids/[consumer], which members at a coordinator send as user
-data:
+data, is
 
     {"version":1,"subscription":{"TOPIC":STREAMS,...},"pattern":"static","timestamp":"MS"}
 
-pattern is static, white_list or black_list; with a list the subscription's one key is its regular
-expression. A member whose registration is missing or broken has no streams and gets no partitions.
+pattern is static, white_list or black_list. With a list the subscription's one key is its regular
+expression. A member whose registration is missing or invalid has no streams and gets no partitions.
 
 Each stream of a member is a consumer thread, CONSUMER-0, CONSUMER-1, ... For each topic the
 algorithm sorts threads and partitions and gives each thread the same number of consecutive
-partitions; when the number does not divide, the first threads get one partition more.
+partitions. When the number does not divide, the first threads get one partition more.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def subscription_of(document: bytes) -> Subscription:
 def assigned(
     partitions: Mapping[str, Iterable[int]], threads: Mapping[str, Iterable[str]]
 ) -> dict[TopicAndPartition, str]:
-    """Returns partition -> consumer thread."""
+    """Assigns the partitions of each topic to its threads. Returns partition -> consumer thread."""
     found = {}
     for topic, all_threads in threads.items():
         takers, left = sorted(all_threads), sorted(partitions.get(topic, ()))

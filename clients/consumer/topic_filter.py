@@ -17,7 +17,7 @@ INTERNAL = frozenset(
 class TopicFilter:
     """Base class of both. Raises ValueError for an invalid expression."""
 
-    pattern = ""  # its name in the registry
+    pattern = ""  # the name of its kind in the registry
 
     def __init__(self, raw_regex: str) -> None:
         self.regex = raw_regex.strip().replace(",", "|").replace(" ", "").strip("\"'")

@@ -36,7 +36,8 @@ STOP_TIMEOUT_S = 30.0
 
 
 class ZooKeeperGroup:
-    """A Group. `connect` returns a Cluster, for topics that ZooKeeper does not register."""
+    """A Group whose members register in ZooKeeper. `connect` returns a Cluster, for topics that
+    ZooKeeper does not register."""
 
     def __init__(
         self,

@@ -44,7 +44,8 @@ class ZooKeeperTree:
         timeout_ms: int,
         security: Security | None = None,
     ) -> None:
-        """`security`: of the brokers whose addresses are asked for."""
+        """`session_ms`, `timeout_ms`: the timeouts of the session and of a request. `security`:
+        selects the listener of the brokers whose addresses `brokers` returns."""
         self._security = security
         self._group = f"/consumers/{group_id}"
         self._hosts = hosts
@@ -174,7 +175,7 @@ class ZooKeeperTree:
                         self._call("create", path, data, makepath=True)
                         break
                     except NodeExistsError:
-                        continue  # another consumer created it meanwhile
+                        continue  # another consumer has created it
             else:
                 raise StoreFailed(f"{path}: gave up, because others create and delete the node")
 

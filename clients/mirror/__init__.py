@@ -1,1 +1,2 @@
-"""`barnabas mirror` copies topics of many clusters into one. Read on: mirror.py, source.py."""
+"""`barnabas mirror` copies topics of many clusters into one. Start with mirror.py, then
+source.py."""

@@ -41,7 +41,8 @@ class Flights:
         return not self._under_way
 
     def take_safe(self) -> dict[Position, int]:
-        """Returns offsets to commit, each once; `put_back` takes them after a failed commit."""
+        """Returns the offsets to commit, each once. After a failed commit `put_back` adds them
+        again."""
         self._land()
         found, self._safe = self._safe, {}
         return found

@@ -31,7 +31,7 @@ from barnabas.hooks.direct import ClientPlugins, caller
 
 GROUP = "mirror"
 STOP_S = 30.0
-MESSAGE_BYTES_MAX = 1 << 29  # the target decides which message is too large
+MESSAGE_BYTES_MAX = 1 << 29  # the target rejects messages that are too large for it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,8 @@ class MirrorSettings:
 
 
 class Mirror:
-    """A mirror. The constructor raises InvalidConfig, CannotLoad and ClientError."""
+    """Copies topics of all sources. The constructor raises InvalidConfig, CannotLoad and
+    ClientError."""
 
     def __init__(self, settings: MirrorSettings) -> None:
         self._settings = settings
@@ -74,13 +75,13 @@ class Mirror:
             source.start()
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits for the failure of a source; returns whether one has failed. `failure` says which
-        and why."""
+        """Waits at most `timeout_s` seconds for the failure of a source. Returns whether one has
+        failed; `failure` then names the source and the error."""
         return self._over.wait(timeout_s)
 
     def stop(self, wait_s: float = STOP_S) -> None:
-        """Waits until the target has all messages that were read, commits, and leaves the
-        groups."""
+        """Stops reading, waits at most `wait_s` seconds until the target has all messages that were
+        read, commits, and leaves the groups."""
         for source in self.sources:
             source.stop(wait_s)
         self._plugins.close()
@@ -95,7 +96,7 @@ class Mirror:
 
     def is_at_end(self) -> bool:
         """Returns whether the target has everything that the sources held at the first call.
-        Reading stops there."""
+        Reading stops at that point."""
         try:
             return all([source.reaches_ends() for source in self.sources])
         except (ClientError, KafkaError):

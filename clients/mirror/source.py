@@ -4,7 +4,8 @@ One thread reads messages from the connector's stream, gives them to its own Del
 offsets of the source when the target has acknowledged everything below them, every
 `commit_interval_ms` and before partitions go to another member. A mirror that starts again after a
 crash reads the uncommitted messages again: delivery is at least once. Retries have no limit. A
-message that the target rejects with a final error ends the mirror, because going on would lose it.
+message that the target rejects with a final error ends the mirror, because it would otherwise lose
+the message.
 
 Limits: GATHER messages or GATHER_BYTES at a time, plus one message; PENDING_BYTES that are not
 acknowledged.
@@ -52,9 +53,9 @@ class SourceIsTarget(ValueError):
 
 
 class MirrorSource:
-    """One source. `settings`: those of the connector. `make_delivery` takes the callback for
+    """One source. `settings`: the settings of its connector. `make_sender` takes the callback for
     batches that have ended. `failed` is called once, on the source's thread, when the source cannot
-    go on."""
+    continue."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class MirrorSource:
     ) -> None:
         self.name = name
         self.error: BaseException | None = None
-        self.records: Counter[str] = Counter()  # acknowledged messages, by topic of the target
+        self.records: Counter[str] = Counter()  # acknowledged messages by target topic
         self.size_bytes: Counter[str] = Counter()
         self.committed: dict[Position, int] = {}
         self.is_at_end = (
@@ -99,7 +100,7 @@ class MirrorSource:
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
-        """Stops after the target has every message that was read, or after wait_s."""
+        """Stops when the target has every message that was read, or after `wait_s` seconds."""
         if self._thread.ident is None:
             self._close()  # the thread was never started
             return
@@ -125,10 +126,11 @@ class MirrorSource:
         return found
 
     def reaches_ends(self) -> bool:
-        """Returns whether the target has acknowledged everything below the ends. The first call
-        that finds a partition assigned fetches its end, once, so that a source with steady writes
-        has an end too. Reading stops there. One thread may call it, not the source's own. Raises
-        ClientError, KafkaError."""
+        """Returns whether the target has acknowledged everything below the ends.
+
+        The first call that finds a partition assigned fetches its end, once, so that a source with
+        steady writes has an end too. Reading stops there. One thread may call it, but not the
+        source's own. Raises ClientError, KafkaError."""
         positions = self._connector.positions()
         by_topic: dict[str, list[int]] = {}
         for topic, partition in positions.keys() - self._ends.keys():

@@ -26,7 +26,8 @@ class TargetTopics:
         self._counts: dict[str, int] = {}
 
     def ensure(self, target_topic: str, source_topic: str, partition: int | None) -> None:
-        """Makes sure that a topic exists and has the partition (None: any)."""
+        """Creates the topic, or adds partitions, until it has the partition (None: any). Raises
+        KafkaError and ClientError."""
         wanted = 0 if partition is None else partition
         if wanted < self._counts.get(target_topic, 0):
             return

@@ -25,7 +25,7 @@ log = logging.getLogger("barnabas.clients")
 
 PENDING_BYTES = 32 * 1024 * 1024
 TOLD_EVERY_S = 60.0
-WAIT_S = 0.5  # wait for responses while there is no other work
+WAIT_S = 0.5  # longest wait for responses without other work
 
 Handler = Callable[[Sequence[KeyedMessage], Any], None]
 Callbacks = dict[str, Callable[..., Any]]
@@ -43,7 +43,8 @@ class _Sender:
 
 
 class AsyncProducer:
-    """Takes over the Delivery. `callbacks`: hook -> function of the callback handler."""
+    """The background thread of an asynchronous producer, which then owns the Delivery. `callbacks`:
+    hook -> function of the callback handler."""
 
     def __init__(
         self,

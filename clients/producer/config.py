@@ -38,7 +38,7 @@ INT_MAX = 2**31 - 1
 
 
 class Setting(NamedTuple):
-    """The row of a setting that is a whole number with a unit."""
+    """Describes a setting that is a whole number with a unit."""
 
     names: tuple[str, ...]  # the name of 0.8 first
     default: int
@@ -98,7 +98,8 @@ ACKS = {"0": 0, "1": 1, "-1": -1, "all": -1}
 
 
 class ProducerConfig:
-    """Checked settings. Raises InvalidConfig with all problems."""
+    """The checked settings of a producer. The constructor raises InvalidConfig with all
+    problems."""
 
     queue_ms: int
     queue_events_max: int
@@ -156,7 +157,8 @@ class ProducerConfig:
     # -- reading ----------------------------------------------------------------------------------
 
     def _security(self, given: Mapping[str, Any]) -> Security | None:
-        """Of security.protocol, ssl.* and sasl.*, which `given` does not keep: plugins see it."""
+        """Parses security.protocol, ssl.* and sasl.*. `given` does not keep these settings, because
+        plugins see it. Returns None when they are invalid, and adds the problem."""
         found = {name: str(text) for name, text in given.items() if name.startswith(FAMILIES)}
         try:
             return parse_security(found)

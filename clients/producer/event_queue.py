@@ -1,6 +1,6 @@
 """The bounded queue between the callers of `send` and the background thread.
 
-It holds KeyedMessages or, when no handler reads them, tuples of the same fields: making a tuple
+It holds KeyedMessages or, when no handler reads them, tuples of the same fields: creating a tuple
 takes a third of the time, and the garbage collector does not track it.
 
 `put` takes no lock while the queue is not full, because appending to a deque is thread-safe. Each
@@ -31,7 +31,8 @@ class EventQueue:
         self._waiting = 0
 
     def put(self, events: Sequence[KeyedMessage], timeout_ms: int) -> int:
-        """Puts events; returns the number that it could put within `wait_ms` (-1: no limit)."""
+        """Puts events into the queue. Returns the number that it could put within `timeout_ms` (-1:
+        no limit)."""
         found = self.events
         for at, event in enumerate(events):
             if len(found) >= self.events_max and not self._wait_for_room(timeout_ms):

@@ -27,7 +27,8 @@ TOPIC, *COLUMNS = (itemgetter(place) for place in range(len(KeyedMessage._fields
 
 
 class EventSender:
-    """The constructor raises CannotLoad for an encoder or a partitioner that does not exist."""
+    """Sends events through the encoders and the partitioner. The constructor raises CannotLoad for
+    an encoder or a partitioner that does not exist."""
 
     def __init__(self, config: ProducerConfig, plugins: ClientPlugins, delivery: Delivery) -> None:
         self._config, self._delivery = config, delivery
@@ -41,8 +42,8 @@ class EventSender:
         self._wants_bytes = "encoded" in partitioner.hooks["choose_partitions"].arguments
 
     def send(self, events: Sequence[KeyedMessage], note: Any) -> None:
-        """Sends events. Raises what a plugin raises, MessageSizeTooLarge, ClientError,
-        KafkaError."""
+        """Sends events; `note` identifies them when their batches end. Raises the errors of
+        plugins, MessageSizeTooLarge, ClientError, KafkaError."""
         topics = list(map(TOPIC, events))
         if topics.count(topics[0]) == len(topics):
             self._deliver(*self._made(topics[0], events), note)
@@ -136,7 +137,7 @@ class EventSender:
     ) -> Sequence[int] | int:
         known = self._topic(topic)
         highest = max((index for index in partitions if index is not None), default=0)
-        if highest >= len(known.partitions):  # the topic may have more partitions by now
+        if highest >= len(known.partitions):  # the topic may have more partitions now
             self._delivery.brokers.forget(topic)
             known = self._topic(topic)
         count = len(known.partitions)

@@ -86,8 +86,8 @@ class _SyncSender:
 
 
 class Producer:
-    """The constructor raises InvalidConfig, CannotLoad, and ClientError when it finds no
-    brokers."""
+    """A producer of Kafka 0.7 and 0.8. The constructor raises InvalidConfig, CannotLoad, and
+    ClientError when it finds no brokers."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = ProducerConfig(config)
@@ -121,9 +121,10 @@ class Producer:
     # -- sending ----------------------------------------------------------------------------------
 
     def send(self, data: Any) -> None:
-        """Sends ProducerData, a KeyedMessage, or a list of either. Raises ProducerClosed,
-        QueueFull, FailedToSend, MessageSizeTooLarge, TypeError and the errors of plugins; a call
-        that raises may have sent some of the messages."""
+        """Sends ProducerData, a KeyedMessage, or a list of either.
+
+        Raises ProducerClosed, QueueFull, FailedToSend, MessageSizeTooLarge, TypeError and the
+        errors of plugins. A call that raises may have sent some of the messages."""
         queue = self._plain_queue
         if queue is not None and type(data) is ProducerData and type(data.data) not in SEVERAL:
             # The common case: no handler reads the event, so a tuple of its fields is enough.
@@ -357,7 +358,7 @@ def _quietly(call: Callable[[], Any]) -> None:
 
 
 def _close_at_exit(producer: Producer) -> Callable[[], None]:
-    """Sends the queued events of a program that ends without `close`."""
+    """Returns a function that sends the queued events of a program that ends without `close`."""
     known = weakref.ref(producer)
 
     def close() -> None:

@@ -6,9 +6,9 @@
     /brokers/topics         a topic is created or deleted
     /brokers/topics/T       partitions of a topic that is written to: their number or brokers change
 
-kazoo's threads only record what has changed; the sending thread applies it (`poll`). Leaders come
+kazoo's threads only record the changes; the sending thread applies them (`poll`). The leaders come
 from the brokers' metadata, which has them first. While ZooKeeper does not respond the producer
-continues with its state, and sets the watches again when ZooKeeper is back."""
+continues with its state, and sets the watches again when ZooKeeper responds."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class ZookeeperBrokers(Brokers):
         for name in sorted(ids):
             try:
                 data, _ = self._client.get(f"{IDS}/{name}")
-            except KazooException as error:  # the node was deleted again; the watch fires for it
+            except KazooException as error:  # the node was deleted; the watch reports that too
                 log.debug("broker %s: %s", name, error)
                 continue
             address = address_of(data, self._security)
