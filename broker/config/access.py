@@ -53,6 +53,8 @@ def super_users(values: Mapping[str, str]) -> frozenset[str]:
 
 
 def access_problems(values: Mapping[str, str]) -> list[str]:
+    """Returns the errors in the settings of authorization: super.users without an authorizer, or a
+    wrong principal."""
     try:
         names = super_users(values)
     except ConfigError as error:

@@ -29,6 +29,7 @@ class ListenerLimit(NamedTuple):
 
 
 def listener_limit(name: str) -> ListenerLimit | None:
+    """Returns the limit that a name sets for one listener; None for other names."""
     if name.startswith(PREFIX):
         listener, _, rest = name.removeprefix(PREFIX).partition(".")
         if listener and rest in OF_A_LISTENER:
@@ -37,6 +38,7 @@ def listener_limit(name: str) -> ListenerLimit | None:
 
 
 def name_of_limit(listener: str, name: str) -> str:
+    """Returns the name of the setting `name` for one listener."""
     return f"{PREFIX}{listener.lower()}.{name}"
 
 

@@ -45,6 +45,7 @@ def setting_name(rest: str) -> str:
 
 
 def is_setting(variable: str, value: str) -> bool:
+    """Returns whether an environment variable sets a setting."""
     prefix = next((p for p in PREFIXES if variable.startswith(p)), None)
     if prefix is None or variable in OWN_SWITCHES:
         return False

@@ -46,6 +46,7 @@ class Candidate:
         self.multiplier = multiplier
 
     def value(self) -> Value:
+        """Returns the typed value, converted to the requested unit. Raises ConfigError."""
         value = parse_value(self.setting, self.text)
         if self.multiplier != 1 and isinstance(value, int):
             return value * self.multiplier if value >= 0 else -1  # -1 is "no limit" in any unit
@@ -185,6 +186,8 @@ def candidates(
 
 
 def value_in_force(setting: Setting, layers: Layers, own: Mapping[str, str] | None = None) -> Value:
+    """Returns the typed value in force; None if it has no value. `own`: the overrides of a topic or
+    group."""
     found = candidates(setting, layers, own)
     return found[0].value() if found else None
 

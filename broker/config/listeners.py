@@ -118,6 +118,8 @@ def _parse_one(entry: str, key: str) -> Listener:
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
+    """Returns the security protocol of each listener name in a value of
+    listener.security.protocol.map. Raises ConfigError."""
     key = "listener.security.protocol.map"
     found: dict[str, str] = {}
     for entry in list_of(text):

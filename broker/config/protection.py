@@ -55,6 +55,8 @@ def protection_asked(name: str, value: str | None) -> str | None:
 
 
 def protection_problems(values: Mapping[str, str]) -> list[str]:
+    """Returns an error for each setting that requests a missing protection. `values`: texts by
+    name."""
     found = []
     for name, value in values.items():
         protection = protection_asked(name, value)

@@ -16,6 +16,7 @@ def selects_by_rack(value: object) -> bool:
 
 
 def selector_problems(value: object) -> list[str]:
+    """Returns an error when a value of replica.selector.class is not one of Kafka's two classes."""
     if value in (None, "", BY_LEADER, BY_RACK):
         return []
     return [

@@ -47,6 +47,8 @@ class ResourceConfig(TypedAccess):
         self._typed = {}
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """Returns the rows of DescribeConfigs. `names` selects settings; None: those that a
+        request without names lists."""
         wanted = None if names is None else set(names)
         found = []
         for name, setting in self._settings.items():

@@ -13,6 +13,7 @@ INTEGER_BITS = {"SHORT": 16, "INT": 32, "LONG": 64}
 
 
 def list_of(text: str) -> tuple[str, ...]:
+    """Returns the elements of a list between commas, without white space around them."""
     text = text.strip()
     return tuple(part.strip() for part in text.split(",")) if text else ()
 
@@ -35,6 +36,8 @@ def parse_value(setting: Setting, text: str | None) -> Value:
 
 
 def describe_problem(setting: Setting, text: str, wrong: str) -> str:
+    """Returns the error of a setting: its value unless it is a secret, `wrong`, and the allowed
+    values."""
     shown = "[hidden]" if setting.is_sensitive else text.strip()
     unit = f" {setting.unit}" if setting.unit else ""
     return (

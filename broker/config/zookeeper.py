@@ -65,6 +65,8 @@ class ZooKeeperLogin:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
+    """The typed settings of the connection to ZooKeeper."""
+
     hosts: str  # host:port,host:port
     chroot: str = ""  # empty, or /a/b
     session_timeout_ms: int = 18_000

@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Broker:
+    """A registered broker."""
+
     broker_id: int
     registration: BrokerRegistration
     epoch: int  # number of the commit that registered it
@@ -46,6 +48,8 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
+    """The replicas of a partition and its state."""
+
     replicas: tuple[int, ...]
     state: PartitionState | None = None  # None until the controller has elected a leader
     state_version: int = -1  # of the state's node; a write with it fails if another came first
@@ -54,6 +58,8 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
+    """A topic with its partitions by number."""
+
     name: str
     assignment: TopicAssignment
     assignment_version: int
@@ -73,6 +79,8 @@ def _empty() -> Mapping:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
+    """The state of the cluster at one moment. Its mappings must not be changed."""
+
     cluster_id: str | None = None
     controller_id: int | None = None
     controller_epoch: int = 0
@@ -95,6 +103,8 @@ class ClusterState:
         return None if found is None else found.partitions.get(partition)
 
     def config(self, kind: str, name: str) -> Mapping[str, str]:
+        """Returns the stored configuration of an entity, empty if it has none. `kind`: such as
+        `topics`."""
         return self.configs.get(f"{kind}/{name}", _empty())
 
     def leads(self, broker_id: int, partition: Partition) -> bool:
@@ -310,6 +320,7 @@ class ClusterStateReader:
         return topic.partitions.get(update.index)
 
     def refresh_brokers(self) -> ClusterState:
+        """Reads the brokers again, and watches them."""
         with self._lock:
             brokers = MappingProxyType(self._read_brokers())
             return self._publish(replace(self.state, brokers=brokers))
@@ -328,6 +339,7 @@ class ClusterStateReader:
             return self._publish(replace(self.state, configs=MappingProxyType(configs)))
 
     def refresh_controller(self) -> ClusterState:
+        """Reads the controller and its epoch again."""
         with self._lock:
             return self._publish(self._with_controller(self.state))
 

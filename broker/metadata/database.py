@@ -87,6 +87,7 @@ _NUMBERS = struct.Struct("<7q")
 
 
 def row_crc(path: str, entry: Entry) -> int:
+    """Returns the CRC-32 of the path, the numbers and the data of a row."""
     numbers = _NUMBERS.pack(*entry.stat, entry.sequence_next)
     return zlib.crc32(entry.data, zlib.crc32(numbers, zlib.crc32(path.encode())))
 
@@ -317,6 +318,7 @@ class Database:
         return self._connection is not None
 
     def reopen(self) -> None:
+        """Opens the file again after an error. Raises StoreUnavailable."""
         self._disconnect()
         self._connect()
 
@@ -334,6 +336,7 @@ class Database:
                 pass  # the next connection checks the file
 
     def close(self) -> None:
+        """Closes the file and releases its lock. A second call does nothing."""
         self._disconnect()
         lock, self._lock = self._lock, None
         if lock is not None:

@@ -37,12 +37,16 @@ SEQUENCE_MAX = 2**31 - 1  # the largest value of ZooKeeper's counter; later name
 
 
 class Entry(NamedTuple):
+    """One node, without its path."""
+
     data: bytes
     stat: Stat
     sequence_next: int  # number for the next sequential child
 
 
 class NodeTable:
+    """All nodes by path. The caller serializes changes."""
+
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
         self._children: dict[str, set[str]] = {}  # only nodes with children
@@ -73,6 +77,7 @@ class NodeTable:
         return self._entries.get(path)
 
     def entry(self, path: str) -> Entry:
+        """Returns the node at a path. Raises NoNode."""
         found = self._entries.get(path)
         if found is None:
             raise NoNode(f"{path} is not there")
@@ -87,6 +92,8 @@ class NodeTable:
         return next((p for p in entries if p != "/" and parent_of(p) not in entries), None)
 
     def subtree(self, path: str) -> Iterator[Node]:
+        """Yields the node and all nodes below it, parents before children; nothing for an absent
+        node."""
         waiting = [path] if path in self._entries else []
         while waiting:
             here = waiting.pop()
@@ -95,6 +102,7 @@ class NodeTable:
             waiting.extend(join(here, name) for name in self._children.get(here, ()))
 
     def owned_by(self, session_id: int) -> list[str]:
+        """Returns the paths of the ephemeral nodes of a session."""
         entries = self._entries.items()
         return [path for path, entry in entries if entry.stat.ephemeral_owner == session_id]
 
@@ -115,6 +123,7 @@ class NodeTable:
 
 
 def creation_events(path: str) -> list[WatchEvent]:
+    """Returns the events of a created node: one for the node and one for its parent."""
     return [
         WatchEvent(EventType.CREATED, path),
         WatchEvent(EventType.CHILDREN, parent_of(path)),
@@ -122,6 +131,7 @@ def creation_events(path: str) -> list[WatchEvent]:
 
 
 def deletion_events(path: str) -> list[WatchEvent]:
+    """Returns the events of a deleted node: one for the node and one for its parent."""
     return [
         WatchEvent(EventType.DELETED, path),
         WatchEvent(EventType.CHILDREN, parent_of(path)),
@@ -142,6 +152,7 @@ class Changes:
         self._child_count_change: dict[str, int] = {}
 
     def run(self, operations: list[Operation]) -> list[Result]:
+        """Checks the operations of a multi, and adds their changes. Raises MultiFailed."""
         results: list[Result] = []
         for index, operation in enumerate(operations):
             try:

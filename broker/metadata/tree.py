@@ -98,12 +98,16 @@ class MultiFailed(MetadataError):
 
 
 class SessionState(enum.Enum):
+    """The state of a session, as its listeners see it."""
+
     CONNECTED = "connected"
     SUSPENDED = "suspended"  # the session may still exist; reads and writes fail now
     LOST = "lost"
 
 
 class EventType(enum.Enum):
+    """What happened to a node; CHILDREN: a child was created or deleted."""
+
     CREATED = "created"
     DELETED = "deleted"
     CHANGED = "changed"
@@ -111,11 +115,15 @@ class EventType(enum.Enum):
 
 
 class WatchEvent(NamedTuple):
+    """What a watch receives: the change and the path of the watched node."""
+
     type: EventType
     path: str
 
 
 class Stat(NamedTuple):
+    """The version, times and owner of a node, as in ZooKeeper. Times are in ms since 1970."""
+
     version: int
     ctime_ms: int
     mtime_ms: int
@@ -125,6 +133,8 @@ class Stat(NamedTuple):
 
 
 class Node(NamedTuple):
+    """A node with its path, as `subtree` returns it."""
+
     path: str
     data: bytes
     stat: Stat
@@ -136,6 +146,8 @@ StateListener = Callable[[SessionState], object]
 
 @dataclass(frozen=True, slots=True)
 class CreateNode:
+    """Creates a node whose parent exists."""
+
     path: str
     data: bytes = b""
     ephemeral: bool = False
@@ -144,6 +156,8 @@ class CreateNode:
 
 @dataclass(frozen=True, slots=True)
 class SetData:
+    """Replaces the data of a node that has this version."""
+
     path: str
     data: bytes
     version: int = ANY_VERSION
@@ -151,12 +165,16 @@ class SetData:
 
 @dataclass(frozen=True, slots=True)
 class DeleteNode:
+    """Deletes a node that has this version and no children."""
+
     path: str
     version: int = ANY_VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class CheckVersion:
+    """Requires that a node has this version, and changes nothing."""
+
     path: str
     version: int = ANY_VERSION
 
@@ -201,6 +219,7 @@ def check_path(path: str) -> None:
 
 
 def check_data(path: str, data: bytes) -> None:
+    """Raises TooLarge when the data of a node exceeds DATA_BYTES_MAX."""
     if not isinstance(data, bytes):
         raise TypeError(f"{path}: data must be bytes, not {type(data).__name__}")
     if len(data) > DATA_BYTES_MAX:
@@ -331,11 +350,13 @@ class MetadataTree(ABC):
         return created
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        """Replaces the data of a node and returns its new Stat. Raises NoNode, BadVersion."""
         stat = self._one(SetData(path, data, version))
         assert isinstance(stat, Stat)
         return stat
 
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """Deletes a node. Raises NoNode, BadVersion, NotEmpty."""
         self._one(DeleteNode(path, version))
 
     def _one(self, operation: Operation) -> Result:

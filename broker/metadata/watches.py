@@ -41,6 +41,7 @@ class Calls:
         self._thread.start()
 
     def put(self, function: Callable[..., object], argument: object) -> None:
+        """Queues the call `function(argument)`."""
         self._queue.put((function, argument))
 
     @property
@@ -80,9 +81,11 @@ class Watches:
         self._calls = calls or Calls(name)
 
     def add_data(self, path: str, watch: Watch) -> None:
+        """Adds a watch on the data of a node. Raises TooManyWatches."""
         self._add(self._data, path, watch)
 
     def add_children(self, path: str, watch: Watch) -> None:
+        """Adds a watch on the children of a node. Raises TooManyWatches."""
         self._add(self._children, path, watch)
 
     def _add(self, table: dict[str, dict[Watch, None]], path: str, watch: Watch) -> None:
@@ -128,6 +131,7 @@ class Watches:
         self._count = 0
 
     def tell(self, state: SessionState) -> None:
+        """Queues the call of each listener with a new state. LOST drops all watches."""
         with self._lock:
             if state is SessionState.LOST:
                 self._forget()

@@ -149,6 +149,7 @@ def sanitized(name: str) -> str:
 
 
 def unsanitized(node_name: str) -> str:
+    """Returns the user or client id of a node's name. Raises ZnodeDataError."""
     try:
         from urllib.parse import unquote
 
@@ -165,6 +166,7 @@ def topic_name(value: object) -> str:
 
 
 def partition_number(value: str) -> int:
+    """Returns the number in a node's name. Raises ZnodeDataError."""
     if not _PARTITION.fullmatch(value) or int(value) > znode.INT32_MAX:
         raise ZnodeDataError(f"{value[:60]!r} is not a partition number")
     return int(value)
@@ -195,6 +197,8 @@ def new_uuid(random_bytes: Callable[[int], bytes]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
+    """The address of a broker's listener."""
+
     listener_name: str
     host: str
     port: int
@@ -401,6 +405,8 @@ def decode_controller_epoch(data: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ControllerRegistration:
+    """The broker that is the controller, and when it was elected."""
+
     broker_id: int
     timestamp_ms: int
 
@@ -419,6 +425,7 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 
 def decode_config(data: bytes) -> dict[str, str]:
+    """Returns a stored configuration; empty data is an empty one. Raises ZnodeDataError."""
     if not data:
         return {}
     found = znode.read_object(data, range(1, 2))
@@ -492,6 +499,8 @@ def decode_partitions(data: bytes) -> tuple[TopicPartition, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
+    """The requested replicas of each partition that is to move."""
+
     replicas: Mapping[TopicPartition, tuple[int, ...]]
 
     def encode(self) -> bytes:
@@ -533,6 +542,8 @@ class LogDirEvent:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
+    """A block of producer ids, and the broker that has taken it."""
+
     broker_id: int
     block_start: int
     block_end: int  # the last id of the block

@@ -24,6 +24,8 @@ from barnabas.metadata.tree import CheckVersion, CreateNode, DeleteNode, Operati
 
 
 class Verdict(enum.Enum):
+    """The outcome of a multi whose answer was lost."""
+
     DONE = "done"
     NOT_DONE = "not done"
     UNKNOWN = "unknown"

@@ -18,6 +18,7 @@ from barnabas.telemetry.share_metrics import ShareCollector
 
 
 def collectors(node: Running) -> list[Collector]:
+    """Returns the collectors of the metrics of a running broker."""
     serving, bound, loaded = node.before, node.before.before, node.before.before.before
     opened, start = loaded.before, loaded.before.before
     coordinators = serving.coordinators

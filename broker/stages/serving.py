@@ -564,12 +564,14 @@ class QuotasInForce:
         self._made: QuotaEnforcement | None = None
 
     def apply(self, state: ClusterState) -> None:
+        """Applies the quotas of a new state of the cluster."""
         if self._made is None and any(path.startswith(QUOTA_PATHS) for path in state.configs):
             self._make()
         if self._made is not None:
             self._made.apply(state)
 
     def plugins_changed(self) -> None:
+        """Applies the quotas of the plugins, after they were loaded or reloaded."""
         if self._made is None and self._node.before.plugins.limit_clients:
             self._make()
         elif self._made is not None:
@@ -585,6 +587,7 @@ class QuotasInForce:
         self._made.refresh()
 
     def meter(self, pending: PendingRequest) -> None:
+        """Gives the connection of a request the sensors of its client's quotas."""
         if self._made is not None:
             self._made.meter(pending)
 

@@ -16,6 +16,9 @@ CONTROLLED_SHUTDOWN = 7
 
 
 class ApiKey(NamedTuple):
+    """One API key. The flexible versions begin at `*_flexible_from`; None: no version is
+    flexible."""
+
     key: int
     name: str
     version_min: int

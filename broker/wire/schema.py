@@ -31,6 +31,7 @@ def spans(text: str) -> tuple[Span, ...]:
 
 
 def within(versions: tuple[Span, ...], version: int) -> bool:
+    """Returns whether one of the spans has the version."""
     return any(low <= version <= high for low, high in versions)
 
 
@@ -159,6 +160,7 @@ def fields_of(lines: list[str]) -> list[Field]:
 
 
 def field_of(words: list[str]) -> Field:
+    """Returns the field that the words of a line define. Raises ValueError."""
     name, kind, versions, *options = words
     field = Field(name, kind, spans(versions))
     for option in options:
