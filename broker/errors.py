@@ -31,8 +31,8 @@ class KafkaError(Exception):
 
     @property
     def message(self) -> str:
-        """The error message of a response, cut after MESSAGE_LETTERS_MAX letters: it may quote a
-        long name of the request."""
+        """Returns the error message for a response. It is cut after MESSAGE_LETTERS_MAX letters,
+        because it may quote a long name of the request."""
         text = str(self.args[0])
         if len(text) <= MESSAGE_LETTERS_MAX:
             return text

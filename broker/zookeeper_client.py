@@ -32,6 +32,7 @@ class TlsHandler(SequentialThreadingHandler):
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, **_of_kazoo: Any
     ) -> ssl.SSLSocket:
+        """Connects and completes the TLS handshake, within `timeout` seconds."""
         plain = socket.create_connection(address, timeout)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -45,6 +46,7 @@ class TlsHandler(SequentialThreadingHandler):
         return made
 
     def select(self, readers: list[Any], *others: Any, **more: Any) -> Any:
+        """Like select.select, but a socket with decrypted bytes is ready to read."""
         found = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
         if not found:
             return super().select(readers, *others, **more)

@@ -77,6 +77,7 @@ class CoordinatorHandlers(NamedTuple):
 
 
 def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> CoordinatorHandlers:
+    """Creates the native handlers of coordinator requests, with the settings of `config`."""
     ended, groups = EndedTransactions(), GroupTable()
     settled = SettledIds()
     group_partitions, transaction_partitions = PartitionStates(), PartitionStates()
@@ -195,6 +196,7 @@ class Coordinators:
         apply(self._given.reader.state)
 
     def stop(self) -> None:
+        """Stops the coordinators, then writes and closes their journals."""
         self.share.stop()
         self._settled.stop()
         if self._verifications is not None:

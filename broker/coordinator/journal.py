@@ -184,7 +184,7 @@ class CoordinatorLog:
         return led
 
     def leader_epoch(self, partition: int) -> int:
-        """The leader epoch of a partition that this node leads; -1 for others."""
+        """Returns the leader epoch of a partition that this node leads; -1 for others."""
         led = self._led.get(partition)
         return -1 if led is None else led.leader_epoch
 

@@ -61,7 +61,7 @@ class Timers:
         self._stopping = False
 
     def now_ms(self) -> int:
-        """The monotonic clock of the timers, in ms."""
+        """Returns the time of the monotonic clock, in ms."""
         return self._monotonic_ns() // 1_000_000
 
     def after(self, delay_ms: int, call: Callable[[], object]) -> Timer:

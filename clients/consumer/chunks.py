@@ -106,6 +106,7 @@ class ChunkQueue:
         return found
 
     def clear(self) -> None:
+        """Drops the chunks in the queue."""
         with self._changed:
             self._chunks.clear()
 

@@ -239,6 +239,7 @@ class ConsumerConnector:
     # ----------------------------------------------------- called by the group membership (Owner)
 
     def release(self, *, is_lost: bool = False) -> None:
+        """Ends fetching and commits; see Owner."""
         with self._lock:
             infos = list(self._infos.values())
             self._fetchers.stop(infos)
@@ -260,6 +261,7 @@ class ConsumerConnector:
             self._infos = {}
 
     def take(self, assignment: Assignment) -> None:
+        """Starts fetching the assigned partitions; see Owner."""
         offsets = self._offsets.fetch(assignment) if assignment else {}
         with self._lock:
             self._committed = dict(offsets)

@@ -75,15 +75,18 @@ class CoordinatorGroup:
         )
 
     def join(self, subscription: Subscription) -> None:
+        """Joins the group; see Group."""
         self._subscription = subscription
         self._document = subscription.document(int(1000 * time.time()))
         self._thread.start()
         self._first.result()
 
     def member(self) -> tuple[str, int]:
+        """Returns member id and generation."""
         return self._member
 
     def stop(self) -> None:
+        """Ends the thread, within STOP_TIMEOUT_S."""
         self._stopped.set()
         if not self._thread.is_alive():
             return
@@ -97,6 +100,7 @@ class CoordinatorGroup:
             self._coordinator.forget()
 
     def leave(self) -> None:
+        """Leaves the group and closes the connections. Logs failures."""
         member_id, _ = self._member
         try:
             if member_id:

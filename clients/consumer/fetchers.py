@@ -176,14 +176,17 @@ class Fetcher:
             self._changed.notify()
 
     def drop_all(self) -> None:
+        """Stops fetching all partitions."""
         with self._changed:
             self._infos.clear()
 
     def wake(self) -> None:
+        """Wakes the thread, which looks for partitions to fetch."""
         with self._changed:
             self._changed.notify()
 
     def shutdown(self) -> None:
+        """Ends the thread, within STOP_TIMEOUT_S."""
         with self._changed:
             self._stopped = True
             self._changed.notify()

@@ -80,6 +80,7 @@ class MessageAndOffset(NamedTuple):
 
     @property
     def next_offset(self) -> int:
+        """Returns the offset at which the next fetch begins."""
         return self.offset + 1
 
 
@@ -200,6 +201,7 @@ class Undecoded:
         self._data = data
 
     def decoded(self) -> Any:
+        """Returns the decoded object. Raises the errors of the decoder."""
         return self._decode(self._data)
 
 

@@ -73,6 +73,7 @@ class KafkaOffsets:
             retries -= 1
 
     def close(self) -> None:
+        """Closes the connection and ends the repetition of a commit."""
         self._closed.set()
         self._coordinator.close()
 

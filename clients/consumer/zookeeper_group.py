@@ -59,6 +59,7 @@ class ZooKeeperGroup:
         )
 
     def join(self, subscription: Subscription) -> None:
+        """Joins the group; see Group."""
         self._subscription = subscription
         self._document = subscription.document(int(1000 * time.time()))
         self._tree.on_new_session(self._changed.set)
@@ -71,12 +72,14 @@ class ZooKeeperGroup:
         return "", -1
 
     def stop(self) -> None:
+        """Ends the thread, within STOP_TIMEOUT_S."""
         self._stopped.set()
         self._changed.set()
         if self._thread.is_alive():
             self._thread.join(STOP_TIMEOUT_S)
 
     def leave(self) -> None:
+        """Releases the partitions and deletes the registration. Logs failures."""
         try:
             self._disown()
             self._tree.unregister(self.consumer_id)

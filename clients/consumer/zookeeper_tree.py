@@ -85,6 +85,7 @@ class ZooKeeperTree:
 
     @property
     def session_id(self) -> int:
+        """Returns the id of the present session."""
         known = self._client.client_id
         if known is None:
             raise StoreFailed(f"ZooKeeper at {self._hosts}: no session at present")
@@ -120,6 +121,7 @@ class ZooKeeperTree:
         return self._own(f"{self._group}/ids/{consumer_id}", document, consumer_id)
 
     def unregister(self, consumer_id: str) -> None:
+        """Deletes the registration of the consumer."""
         self._delete(f"{self._group}/ids/{consumer_id}")
 
     def consumers(self, watch: Watch | None = None) -> dict[str, bytes]:

@@ -71,6 +71,7 @@ class Mirror:
             raise
 
     def start(self) -> None:
+        """Starts all sources."""
         for source in self.sources:
             source.start()
 

@@ -138,6 +138,8 @@ class ZookeeperBrokers(Brokers):
     # -- on the thread that sends -----------------------------------------------------------------
 
     def topic(self, name: str) -> Topic:
+        """Returns the metadata of a topic, and watches its partitions. Raises as Brokers.topic
+        does."""
         if not self._addresses and name not in self._known:
             raise CannotConnect(f"no broker is registered under {IDS} of ZooKeeper")
         found = super().topic(name)
@@ -171,6 +173,7 @@ class ZookeeperBrokers(Brokers):
                 self._watched.discard(name)
 
     def poll(self) -> None:
+        """Applies the changes that kazoo's threads recorded."""
         if not self._is_new and not self._stale:
             return
         with self._lock:

@@ -38,6 +38,8 @@ Answer = Callable[[KafkaError | None], object]
 
 
 class GroupListing(NamedTuple):
+    """One group in a ListGroups response."""
+
     group_id: str
     protocol_type: str
     state: str
@@ -45,6 +47,8 @@ class GroupListing(NamedTuple):
 
 
 class MemberDescription(NamedTuple):
+    """Describes a member of a classic group."""
+
     member_id: str
     instance_id: str | None
     client_id: str
@@ -54,6 +58,8 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
+    """Describes a classic group."""
+
     state: str
     protocol_type: str
     protocol_name: str

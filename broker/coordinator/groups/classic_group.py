@@ -234,6 +234,8 @@ class ClassicGroup:
     # -- state ----------------------------------------------------------------------------------
 
     def move_to(self, state: str, wall_ms: int) -> None:
+        """Changes the state. `wall_ms`: the wall clock, from which the offsets of an empty group
+        age."""
         assert self.state in BEFORE[state], f"{self.group_id}: {self.state} to {state}"
         self.previous_state, self.state = self.state, state
         self.empty_since_ms = wall_ms
@@ -242,6 +244,7 @@ class ClassicGroup:
 
     @property
     def can_rebalance(self) -> bool:
+        """Returns whether a rebalance may start from the present state."""
         return self.state in BEFORE[PREPARING]
 
     def begin_generation(self, wall_ms: int) -> None:
@@ -260,6 +263,7 @@ class ClassicGroup:
     # -- members --------------------------------------------------------------------------------
 
     def add(self, member: Member) -> None:
+        """Adds a member, which must be new. The first one becomes the leader."""
         assert member.member_id not in self.members, member.member_id
         if not self.members:
             self.leader = None
@@ -280,6 +284,7 @@ class ClassicGroup:
             self.table.put_member(self.group_id, member.member_id, member.instance_id)
 
     def remove(self, member_id: str) -> Member | None:
+        """Removes a member and returns it; None when the group has no such member."""
         member = self.members.pop(member_id, None)
         self.has_synced(member_id)
         if self.table is not None:
@@ -303,6 +308,7 @@ class ClassicGroup:
         return before
 
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        """Replaces the protocols of a member and counts them again."""
         self._count_protocols(member, -1)
         member.protocols = in_common(protocols)
         self._count_protocols(member, 1)
@@ -344,6 +350,7 @@ class ClassicGroup:
         return joined
 
     def has_synced(self, member_id: str) -> None:
+        """Marks a member as synced: the group does not wait for its SyncGroup."""
         if isinstance(self.pending_sync, set):
             self.pending_sync.discard(member_id)
             if not self.pending_sync:
@@ -380,9 +387,11 @@ class ClassicGroup:
 
     @property
     def all_joined(self) -> bool:
+        """Returns whether all members have joined and no pending member is left."""
         return not self.pending and self.joined_count == len(self.members)
 
     def not_yet_joined(self) -> list[Member]:
+        """Returns the members without a pending JoinGroup."""
         return [member for member in self.members.values() if member.join is None]
 
     def elect_joined_leader(self) -> bool:

@@ -48,6 +48,7 @@ class Change:
         self._inherited: Assignment = NOTHING
 
     def enter(self, group: ConsumerGroup) -> None:
+        """Makes the change in the group: the new member inherits the target of a replaced one."""
         member_id, replaced = self.member.member_id, self.replaced
         self.known = group.members.get(member_id)
         if replaced is not None:
@@ -57,6 +58,7 @@ class Change:
         group.put(self.member)
 
     def take_back(self, group: ConsumerGroup) -> None:
+        """Reverts the change in the group."""
         if self.known is not None:
             group.put(self.known)
         else:

@@ -126,6 +126,7 @@ class ConsumerGroup:
 
     @property
     def state(self) -> str:
+        """Returns Kafka's name of the state, which follows from the epochs."""
         if self.dead:
             return DEAD
         if not self.members:
@@ -165,6 +166,7 @@ class ConsumerGroup:
         return self.members[holder]
 
     def is_subscribed_to(self, topic: str) -> bool:
+        """Returns whether a member subscribes to the topic, by name or by a regular expression."""
         return topic in self.names or any(topic in row.topics for row in self._resolved_rows())
 
     def topic_names(self) -> set[str]:
@@ -188,6 +190,7 @@ class ConsumerGroup:
         return found
 
     def subscribed_ids(self, member: ConsumerMember, views: TopicViews) -> frozenset[bytes]:
+        """Returns the ids of the existing topics that the member subscribes to."""
         ids = views.ids_of(member.topics)
         resolved = self.resolved.get(member.regex) if member.regex else None
         return ids if resolved is None else ids | views.ids_of(resolved.topics)
@@ -199,6 +202,7 @@ class ConsumerGroup:
         return max(self.assignors, key=lambda name: (self.assignors[name], name))
 
     def target_of(self, member_id: str) -> Assignment:
+        """Returns the target of a member: partitions by topic id."""
         return self.target.get(member_id, NOTHING)
 
     # -- classic members ------------------------------------------------------------------------

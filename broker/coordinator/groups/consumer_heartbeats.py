@@ -537,6 +537,7 @@ class ConsumerHeartbeats:
     # -- timers ---------------------------------------------------------------------------------
 
     def watch(self, group: ConsumerGroup, member_id: str) -> Watch:
+        """Returns the timers of a member, which this creates at the first call."""
         found = group.watches.get(member_id)
         if found is None:
             found = group.watches[member_id] = Watch()
@@ -607,6 +608,7 @@ class ConsumerHeartbeats:
                 timer.cancel()
 
     def forget_watches(self, group: ConsumerGroup) -> None:
+        """Cancels the timers of all members."""
         for member_id in list(group.watches):
             self._forget_watch(group, member_id)
 

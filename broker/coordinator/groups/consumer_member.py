@@ -80,17 +80,21 @@ class ConsumerMember(NamedTuple):
         )
 
     def at(self, epoch: int) -> ConsumerMember:
+        """Returns the member at the next epoch."""
         return self._replace(epoch=epoch, previous_epoch=self.epoch)
 
     def is_reconciled_to(self, epoch: int) -> bool:
+        """Returns whether the member has reached its target at this epoch."""
         return self.state == STABLE and self.epoch == epoch
 
 
 def partitions_of(owned: Owned) -> Assignment:
+    """Returns the owned partitions without their epochs."""
     return {topic_id: frozenset(rows) for topic_id, rows in owned.items()}
 
 
 def with_epoch(assignment: Mapping[bytes, Collection[int]], epoch: int) -> Owned:
+    """Returns the partitions of an assignment as owned since `epoch`."""
     return {topic_id: dict.fromkeys(rows, epoch) for topic_id, rows in assignment.items() if rows}
 
 

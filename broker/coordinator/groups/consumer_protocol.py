@@ -23,6 +23,8 @@ class MalformedSubscription(ValueError):
 
 
 class Subscription(NamedTuple):
+    """The subscription of one member. `owned`: partitions by topic name."""
+
     topics: tuple[str, ...]
     owned: Mapping[str, frozenset[int]]
     rack_id: str | None
@@ -50,6 +52,7 @@ def assignment_of(data: bytes) -> dict[str, frozenset[int]]:
 
 
 def assignment_bytes(assigned: Mapping[str, Collection[int]], version: int) -> bytes:
+    """Encodes an assignment, partitions by topic name, in `version` or the newest known one."""
     message = by_name(ASSIGNMENT)
     version = min(version, message.version_max)
     row = message.struct("assignedPartitions")

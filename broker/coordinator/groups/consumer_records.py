@@ -51,6 +51,8 @@ VERSION = 0
 
 
 def key(name: str, group_id: str, part: str | None = None) -> bytes:
+    """Returns the key of a record. `part`: the member id or regular expression, if the key has
+    one."""
     head, program, cls = keys_of(name)
     if part is None:
         return head + program.encode(cls(groupId=group_id))
@@ -65,15 +67,18 @@ def _value(name: str, **fields: Any) -> bytes:
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Entry:
+    """Returns the record of the group epoch."""
     return key(GROUP, group_id), _value(GROUP, epoch=epoch, metadataHash=metadata_hash)
 
 
 def target_epoch(group_id: str, epoch: int, now_ms: int) -> Entry:
+    """Returns the record of the target assignment's epoch. `now_ms`: wall clock."""
     value = _value(TARGET_EPOCH, assignmentEpoch=epoch, assignmentTimestamp=now_ms)
     return key(TARGET_EPOCH, group_id), value
 
 
 def member_entry(group_id: str, member: ConsumerMember) -> Entry:
+    """Returns the record of a member's metadata."""
     message = value_at(MEMBER)
     classic = None
     if member.classic is not None:
@@ -101,12 +106,14 @@ def member_entry(group_id: str, member: ConsumerMember) -> Entry:
 
 
 def target_entry(group_id: str, member_id: str, target: Assignment) -> Entry:
+    """Returns the record of a member's target assignment."""
     row = value_at(TARGET).struct("topicPartitions")
     rows = [row(topicId=t, partitions=sorted(partitions)) for t, partitions in target.items()]
     return key(TARGET, group_id, member_id), _value(TARGET, topicPartitions=rows)
 
 
 def current_entry(group_id: str, member: ConsumerMember) -> Entry:
+    """Returns the record of a member's current assignment."""
     message = value_at(CURRENT)
 
     def rows(name: str, owned: Owned) -> list[Struct]:
@@ -128,6 +135,7 @@ def current_entry(group_id: str, member: ConsumerMember) -> Entry:
 
 
 def regex_entry(group_id: str, regex: str, resolved: Resolved) -> Entry:
+    """Returns the record of the topics that a regular expression matched."""
     value = _value(
         REGEX,
         topics=sorted(resolved.topics),
@@ -138,10 +146,12 @@ def regex_entry(group_id: str, regex: str, resolved: Resolved) -> Entry:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Entry]:
+    """Returns the tombstones of a member's three records."""
     return [(key(name, group_id, member_id), None) for name in (CURRENT, TARGET, MEMBER)]
 
 
 def regex_tombstone(group_id: str, regex: str) -> Entry:
+    """Returns the tombstone of a regular expression."""
     return key(REGEX, group_id, regex), None
 
 

@@ -549,12 +549,14 @@ class GroupCoordinator:
     # -- transactions ---------------------------------------------------------------------------
 
     def marker_written(self, topic: str, partition: int, producer_id: int, commit: bool) -> None:
-        """Called when a transaction has ended in some partition of the node, durably."""
+        """Applies ended transactions to the offsets. Called when a transaction has ended in some
+        partition of the node, durably."""
         if topic == CONSUMER_OFFSETS:
             self.transaction_ended(partition, producer_id, commit)
 
     def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> None:
-        """Called when a marker in a partition of __consumer_offsets is durable."""
+        """Commits or drops the producer's pending offsets. Called when a marker in a partition of
+        __consumer_offsets is durable."""
         with self.lock:
             self.offsets.end_transaction(partition, producer_id, committed)
 

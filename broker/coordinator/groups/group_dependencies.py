@@ -32,6 +32,7 @@ GATHER_S, GATHER_MAX_S = 0.001, 0.1
 
 
 def consumer_settings(config: BrokerConfig) -> ConsumerSettings:
+    """Reads the settings of consumer groups."""
     return ConsumerSettings(
         members_max=config.integer("group.consumer.max.size"),
         assignors=tuple(config.names("group.consumer.assignors")),
@@ -61,6 +62,7 @@ class NodeGroupDependencies:
         self._joins = Elsewhere("group-joins")
 
     def topics(self) -> TopicViews:
+        """Returns the topics of the last cluster state."""
         state = self._cluster()
         views = self._views
         if not views.is_of(state):
@@ -68,6 +70,7 @@ class NodeGroupDependencies:
         return views
 
     def timeouts(self, group_id: str) -> Timeouts:
+        """Returns the timeouts of a group: its own settings override the broker's."""
         if not self._cluster().config("groups", sanitized(group_id)):
             broker = self._dynamic.integer
             return Timeouts(*(broker(f"group.{name}") for name in (SESSION, HEARTBEAT, ASSIGNMENT)))

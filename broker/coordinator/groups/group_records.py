@@ -67,11 +67,13 @@ def value_at(name: str) -> Message:
 
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:
+    """Returns the key of an offset commit's record."""
     head, program, cls = keys_of("OffsetCommit")
     return head + program.encode(cls(group=group, topic=topic, partition=partition))
 
 
 def offset_value(committed: Committed) -> bytes:
+    """Returns the value of an offset commit's record."""
     version = OFFSET_VERSION if committed.expire_ms == NEVER else OFFSET_VERSION_WITH_EXPIRY
     head, program = values_of("OffsetCommit", version)
     return head + program.encode(
@@ -86,6 +88,7 @@ def offset_value(committed: Committed) -> bytes:
 
 
 def group_key(group_id: str) -> bytes:
+    """Returns the key of a classic group's record."""
     head, program, cls = keys_of("GroupMetadata")
     return head + program.encode(cls(group=group_id))
 

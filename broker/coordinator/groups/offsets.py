@@ -95,6 +95,7 @@ class Offsets:
         return self._groups.get(group_id, {})
 
     def get(self, group_id: str, topic: str, partition: int) -> Committed | None:
+        """Returns the committed offset of a partition, or None."""
         self.catch_up()
         rows = self._groups.get(group_id)
         if rows is None:
@@ -109,10 +110,12 @@ class Offsets:
         return {group: row[partition].offset for group, row in rows if partition in row}
 
     def count(self) -> int:
+        """Returns the number of committed offsets of all groups."""
         self.catch_up()
         return sum(len(row) for rows in self._groups.values() for row in rows.values())
 
     def put(self, group_id: str, topic: str, partition: int, committed: Committed) -> None:
+        """Sets the committed offset of a partition."""
         self.catch_up()
         self._put(group_id, topic, partition, committed)
 
@@ -122,6 +125,7 @@ class Offsets:
             self._pass(group_id, (topic, partition), self._order)
 
     def forget(self, group_id: str, topic: str, partition: int) -> None:
+        """Deletes the committed offset of a partition, if there is one."""
         self.catch_up()
         rows = self._groups.get(group_id, {})
         partitions = rows.get(topic, {})
@@ -131,6 +135,7 @@ class Offsets:
                 del self._groups[group_id]
 
     def forget_all(self, group_id: str, keys: Iterable[TopicPartition]) -> None:
+        """Deletes the committed offsets of these partitions."""
         for topic, partition in keys:
             self.forget(group_id, topic, partition)
 
@@ -146,6 +151,7 @@ class Offsets:
     def put_pending(
         self, producer_id: int, group_id: str, topic: str, partition: int, committed: Committed
     ) -> None:
+        """Sets an offset that counts when the producer's transaction commits."""
         self.catch_up()
         self._put_pending(producer_id, group_id, topic, partition, committed)
 
@@ -206,6 +212,7 @@ class Offsets:
         )
 
     def has_pending(self, group_id: str) -> bool:
+        """Returns whether an open transaction has pending offsets in the group."""
         self.catch_up()
         return group_id in self._pending
 

@@ -56,6 +56,7 @@ class TopicViews:
         return self._views[name]
 
     def with_id(self, topic_id: bytes) -> TopicView | None:
+        """Returns the view of a topic; None when it does not exist or is being deleted."""
         topic = self._state.topic_by_id(uuid_text(topic_id))
         return None if topic is None else self.named(topic.name)
 

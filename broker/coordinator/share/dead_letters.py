@@ -109,6 +109,7 @@ class DeadLetters:
             letters.done(KafkaStorageError())
 
     def stop(self) -> None:
+        """Ends the writer's thread."""
         with self._lock:
             self._stopping = True
             self._changed.notify()

@@ -34,12 +34,14 @@ class ShareCounts:
         self.rebalances = 0
 
     def count(self, what: int, topics: Iterable[str]) -> None:
+        """Counts one event of the kind `what` for each topic."""
         with self._lock:
             for topic in topics:
                 self.sums[what] += 1
                 self._by_topic.setdefault(topic, [0, 0, 0, 0])[what] += 1
 
     def acknowledged(self, parts: Sequence[Acknowledgement]) -> None:
+        """Counts acknowledged records by kind."""
         with self._lock:
             for part in parts:
                 if len(part.kinds) == 1:
@@ -49,14 +51,17 @@ class ShareCounts:
                         self.records[kind] += 1
 
     def rebalanced(self) -> None:
+        """Counts a rebalance."""
         with self._lock:
             self.rebalances += 1
 
     def by_topic(self) -> dict[str, tuple[int, ...]]:
+        """Returns the counts of each topic, by the kind of event."""
         with self._lock:
             return {topic: tuple(row) for topic, row in self._by_topic.items()}
 
     def forget_topics(self, is_there: Callable[[str], bool]) -> None:
+        """Removes the counts of topics for which `is_there` returns False."""
         with self._lock:
             for topic in [name for name in self._by_topic if not is_there(name)]:
                 del self._by_topic[topic]

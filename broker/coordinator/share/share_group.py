@@ -97,9 +97,11 @@ class ShareGroup:
         self.unwritten.clear()
 
     def subscribed(self) -> set[str]:
+        """Returns the names of all topics that members subscribe to."""
         return {name for member in self.members.values() for name in member.topics}
 
     def has_state(self, topic_id: bytes, index: int) -> bool:
+        """Returns whether the state of a partition is initialized."""
         topic = self.states.get(topic_id)
         return topic is not None and index in topic.partitions
 
@@ -129,6 +131,7 @@ def _entry(name: str, value: Mapping[str, object] | None, **key: str) -> Entry:
 
 
 def member_entry(group_id: str, member: ShareMember) -> Entry:
+    """Returns the record of a member's metadata."""
     value = {
         "rackId": member.rack_id,
         "clientId": member.client_id,
@@ -139,11 +142,13 @@ def member_entry(group_id: str, member: ShareMember) -> Entry:
 
 
 def group_entry(group: ShareGroup) -> Entry:
+    """Returns the record of the group's epoch and metadata hash."""
     value = {"epoch": group.epoch, "metadataHash": group.metadata_hash}
     return _entry(NAMES[1], value, groupId=group.group_id)
 
 
 def targets_entry(group: ShareGroup) -> Entry:
+    """Returns the record of the target assignments' epoch."""
     value = {
         "assignmentEpoch": group.assignment_epoch,
         "assignmentTimestamp": group.assigned_ms,
@@ -152,11 +157,13 @@ def targets_entry(group: ShareGroup) -> Entry:
 
 
 def target_entry(group_id: str, member_id: str, target: Assignment) -> Entry:
+    """Returns the record of a member's target assignment."""
     value = {"topicPartitions": _rows(NAMES[3], "topicPartitions", target)}
     return _entry(NAMES[3], value, groupId=group_id, memberId=member_id)
 
 
 def current_entry(group_id: str, member: ShareMember) -> Entry:
+    """Returns the record of a member's current assignment."""
     value = {
         "memberEpoch": member.epoch,
         "previousMemberEpoch": member.previous_epoch,
@@ -167,6 +174,8 @@ def current_entry(group_id: str, member: ShareMember) -> Entry:
 
 
 def states_entry(group: ShareGroup, initializing: Mapping[bytes, StateTopic]) -> Entry:
+    """Returns the record of the partitions whose state is initialized or being initialized."""
+
     def rows(path: str, topics: Mapping[bytes, StateTopic]) -> list[object]:
         row = _type(NAMES[5]).value.struct(path)
         return [
@@ -182,6 +191,7 @@ def states_entry(group: ShareGroup, initializing: Mapping[bytes, StateTopic]) ->
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Entry]:
+    """Returns the tombstones of a member's three records."""
     key = {"groupId": group_id, "memberId": member_id}
     return [_entry(NAMES[at], None, **key) for at in (4, 3, 0)]
 

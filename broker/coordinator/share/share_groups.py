@@ -566,6 +566,7 @@ class ShareGroups:
                 self._extend_session(group, member)
 
     def unloaded(self, partition: int) -> None:
+        """Drops the groups of a partition that another node leads now."""
         for group_id in list(self._by_partition.pop(partition, set())):
             self._drop(group_id, partition)
 

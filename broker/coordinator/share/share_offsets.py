@@ -44,6 +44,8 @@ class OffsetRow(NamedTuple):
 
 
 class TopicRow(NamedTuple):
+    """The positions of a group in the partitions of one topic."""
+
     name: str
     topic_id: bytes
     rows: Sequence[OffsetRow]

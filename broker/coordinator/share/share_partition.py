@@ -111,6 +111,7 @@ class Run:
         return f"<{self.first}-{self.last} {self.state} x{self.count} {self.member_id}>"
 
     def is_like(self, other: Run) -> bool:
+        """Returns whether two neighbouring runs can be merged."""
         return (
             self.state == other.state
             and self.pending == other.pending
@@ -121,6 +122,7 @@ class Run:
 
     @property
     def is_over(self) -> bool:
+        """Returns whether the offsets are completed, durably."""
         return self.pending == NOT_PENDING and self.state in OVER
 
     @property
@@ -177,6 +179,7 @@ class SharePartition:
         return self.end
 
     def can_acquire(self, locks_max: int) -> bool:
+        """Returns whether a member may acquire records within the limit `locks_max`."""
         return self.records_out < locks_max or self.next_offset() < self.end
 
     def archiving(self) -> list[StateBatch]:

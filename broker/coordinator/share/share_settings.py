@@ -33,6 +33,7 @@ class ShareSettings(NamedTuple):
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], broker: DynamicConfig) -> ShareSettings:
+        """Reads the settings of a group. `overrides`: the group's own settings."""
         config = GroupConfig(overrides, broker)
         reset = config.text("share.auto.offset.reset").strip()
         by_time = reset.startswith(BY_DURATION)

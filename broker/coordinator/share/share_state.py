@@ -300,6 +300,7 @@ class ShareState:
     # -- the journal's calls --------------------------------------------------------------------
 
     def replay(self, partition: int, batch: Batch) -> None:
+        """Applies records of the log while a partition loads."""
         if batch.control:
             return
         with self._lock:
@@ -315,6 +316,7 @@ class ShareState:
         """Does nothing: a loaded partition needs no further step."""
 
     def unloaded(self, partition: int) -> None:
+        """Drops the states of a partition that another node leads now."""
         with self._lock:
             self._partitions.pop(partition, None)
 

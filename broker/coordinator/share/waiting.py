@@ -55,6 +55,7 @@ class WaitingFetch:
             return self.is_over
 
     def end(self) -> None:
+        """Answers the fetch without records, unless it was answered."""
         with self._lock:
             if not self.is_over:
                 self.is_over = True

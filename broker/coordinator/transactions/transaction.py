@@ -67,10 +67,12 @@ class Transaction(NamedTuple):
 
     @property
     def is_exhausted(self) -> bool:
+        """Returns whether the producer has its last epoch; the one after it is for fencing."""
         return self.producer_epoch >= EPOCH_MAX - 1
 
     @property
     def commits(self) -> bool:
+        """Returns whether the transaction was decided to commit."""
         return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
     def is_late(self, now_ms: int) -> bool:
@@ -78,6 +80,8 @@ class Transaction(NamedTuple):
         return self.state == State.ONGOING and self.start_ms + self.timeout_ms < now_ms
 
     def is_unused(self, oldest_ms: int) -> bool:
+        """Returns whether the id has no transaction and was last changed at `oldest_ms` or
+        before."""
         return self.state in IDLE and self.update_ms <= oldest_ms
 
     # -- a producer comes -----------------------------------------------------------------------
