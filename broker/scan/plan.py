@@ -38,6 +38,8 @@ class Bounds:
     last_stable: int
 
     def latest(self, committed: bool) -> int:
+        """Returns the end of what consumers may read: with `committed` the last stable offset,
+        otherwise the high watermark."""
         return min(self.last_stable, self.high_watermark) if committed else self.high_watermark
 
 
@@ -50,6 +52,7 @@ class Part:
 
 
 def ask_bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+    """Fetches the bounds of these partitions. Raises errors of client and broker."""
     indexes = list(partitions)
     # The order of the requests matters: these offsets only grow, so the ends are not older than the
     # starts.
@@ -77,12 +80,14 @@ def checked_partitions(topic: str, there: Iterable[int], wanted: Iterable[int] |
 
 
 def moment_ms(place: datetime) -> int:
+    """Returns a time in ms since 1970. Raises ValueError for a time without a time zone."""
     if place.tzinfo is None:
         raise ValueError(f"{place} has no time zone: it could be any of many moments")
     return round(place.timestamp() * 1000)
 
 
 def place_of(places: Places, partition: int, default: Place) -> Place:
+    """Returns the place for one partition; `default` when a mapping lacks it."""
     return places.get(partition, default) if isinstance(places, Mapping) else places
 
 
@@ -173,15 +178,19 @@ def directories_here(
 
 
 def is_of_node(log_dir: Path, cluster_id: str | None, node_id: int) -> bool:
+    """Returns whether the log directory's meta.properties name this cluster and node."""
     return cluster_id is not None and owner_of(log_dir) == (cluster_id, str(node_id))
 
 
 def owner_of(log_dir: Path) -> Owner:
+    """Returns the cluster id and the node id in a log directory's meta.properties; None for one
+    that is missing."""
     names = properties(log_dir / "meta.properties")
     return names.get("cluster.id"), names.get("broker.id", names.get("node.id"))
 
 
 def is_of_topic(place: LogDirectory, topic_id: bytes) -> bool:
+    """Returns whether the directory exists and has this topic id, or none (Kafka before 2.8)."""
     return os.path.isdir(place.path) and place.topic_id() in (topic_id, NO_TOPIC_ID)
 
 

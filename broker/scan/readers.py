@@ -51,6 +51,7 @@ class Limits:
     body_bytes_max: int
 
     def builder(self, wanted: Range) -> ColumnsBuilder:
+        """Returns an empty builder for the records of a range."""
         builder = ColumnsBuilder(partition=wanted.partition, body_bytes_max=self.body_bytes_max)
         builder.only(wanted.start, wanted.end, bytes_max=self.batch_bytes)
         return builder

@@ -60,6 +60,7 @@ class Scan:
 
     @property
     def ranges(self) -> list[Range]:
+        """The ranges that this scan reads."""
         return [part.wanted for part in self.parts]
 
     def __iter__(self) -> Iterator[Columns]:
@@ -72,6 +73,7 @@ class Scan:
             yield from self.batches_of(part)
 
     def batches_of(self, part: Part) -> Iterator[Columns]:
+        """Yields the batches of one part."""
         return self._read(part, self._limits)
 
     def _read(self, part: Part, limits: Limits) -> Iterator[Columns]:

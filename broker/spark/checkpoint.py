@@ -52,6 +52,7 @@ class PlannedBatch:
 
     @property
     def timestamp_ms(self) -> int:
+        """The time of the plan in ms since 1970; 0 when the file lacks it."""
         found = self.metadata.get("batchTimestampMs", 0)
         return found if isinstance(found, int) else 0
 
@@ -71,6 +72,7 @@ class PlannedBatch:
         return found
 
     def encoded(self) -> bytes:
+        """Returns the content of the file."""
         lines = [NO_OFFSET if line is None else line for line in self.sources]
         return "\n".join(["v1", compact_json(self.metadata), *lines]).encode()
 
@@ -104,9 +106,11 @@ class Checkpoint:
         return found
 
     def batch_ids(self, log: str = "offsets") -> list[int]:
+        """Returns the batch numbers in `log`, which is offsets or commits, ascending."""
         return sorted(int(name) for name in self.files.names(log) if name.isdecimal())
 
     def batch(self, batch_id: int) -> PlannedBatch:
+        """Reads offsets/N."""
         path = f"offsets/{batch_id}"
         _, lines = self._versioned(path, OFFSETS_VERSIONS)
         if len(lines) < 2:
@@ -121,6 +125,7 @@ class Checkpoint:
         return PlannedBatch(batch_id, metadata, sources)
 
     def commit(self, batch_id: int) -> dict[str, Any]:
+        """Reads commits/N, a JSON object."""
         path = f"commits/{batch_id}"
         _, lines = self._versioned(path, COMMITS_VERSIONS)
         if not lines:
@@ -143,6 +148,7 @@ class Checkpoint:
         return found
 
     def last_planned(self) -> PlannedBatch | None:
+        """Returns the newest planned batch; None when there is none."""
         ids = self.batch_ids()
         return self.batch(ids[-1]) if ids else None
 
@@ -291,7 +297,7 @@ class Checkpoint:
         return found
 
     def begin_at(self, offsets: Mapping[str, Mapping[int, int]], *, now_ms: int) -> None:
-        """For a new checkpoint: makes the query start at these offsets, whichever source reads the
+        """Makes the query of a new checkpoint start at these offsets, whichever source reads the
         topics. Batch 0 has the offsets and is committed without having run. `now_ms`: ms since
         1970."""
         line = offsets_json(offsets)
@@ -300,7 +306,7 @@ class Checkpoint:
         self.commit_batch(0)
 
     def start_at(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """For a new checkpoint: writes the start offsets of the first batch."""
+        """Writes the start offsets of the first batch of a new checkpoint."""
         self._put("sources/0/0", b"\0v1\n" + offsets_json(offsets).encode())
 
     def plan(

@@ -72,6 +72,8 @@ class Servers:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
+    """The options of a source, checked. Times are in ms, sizes in bytes; None: not given."""
+
     servers: Servers
     topics: tuple[str, ...] = ()
     pattern: str | None = None

@@ -157,6 +157,7 @@ def split(
 
 
 def task_ranges(start: Positions, end: Positions) -> list[TaskRange]:
+    """Returns the ranges from `start` to `end` that are not empty, by partition."""
     return [
         TaskRange(topic, index, start[topic, index], until)
         for (topic, index), until in sorted(end.items())
@@ -164,7 +165,7 @@ def task_ranges(start: Positions, end: Positions) -> list[TaskRange]:
     ]
 
 
-# ------------------------------------------------------------------------------ what is gone
+# ------------------------------------------------------------------------------ data loss
 
 
 class DataLoss(Exception):

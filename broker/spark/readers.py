@@ -44,6 +44,8 @@ COLUMNS = {
 
 
 class TaskPartition(InputPartition):
+    """A task, as the partition that PySpark sends to a worker."""
+
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.task = task
@@ -67,6 +69,8 @@ def _rows(partition: Any, schema: StructType) -> Iterator["pyarrow.RecordBatch"]
 
 
 class BatchReader(DataSourceReader):
+    """Reads one batch. The constructor raises BadOption."""
+
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options, self.schema = options, checked(schema)
         self.narrowed, _ = narrow([])

@@ -58,6 +58,7 @@ class Written:
 
 
 def now_ms() -> int:
+    """Returns the time in ms since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -259,6 +260,7 @@ def _check_time(options: SinkOptions, written: Iterable[Written]) -> None:
 
 
 def too_long(options: SinkOptions, took_ms: int) -> str:
+    """Returns the error message for a batch that has exceeded batchLimitMs."""
     return (
         f"the batch has taken {took_ms} ms, more than batchLimitMs={options.batch_limit_ms}, and is"
         " aborted before its transactions time out: make batches smaller, or raise batchLimitMs"

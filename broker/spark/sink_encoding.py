@@ -60,10 +60,12 @@ class Encoding:
         return list(column.cast(pa.large_binary()).to_pylist())
 
     def values(self, topic: str, found: Sequence[Any]) -> Sequence[bytes | None]:
+        """Returns the bytes of values, made by the encoder if there is one."""
         call = self._calls.get(VALUE_ENCODER)
         return found if call is None else _asked(call, topic, found, False)
 
     def keys(self, topic: str, found: Sequence[Any]) -> Sequence[bytes | None]:
+        """Returns the bytes of keys, made by the encoder if there is one; a null stays null."""
         call = self._calls.get(KEY_ENCODER)
         there = [key for key in found if key is not None]
         if call is None or not there:

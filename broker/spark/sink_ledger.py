@@ -78,6 +78,7 @@ class Entry:
         return batch < self.batch or (batch == self.batch and self.state != WITHDRAWN)
 
     def as_(self, state: str) -> "Entry":
+        """Returns the entry in another state, without its transactions."""
         return replace(self, state=state, transactions=())
 
 
@@ -88,6 +89,7 @@ def transaction_name(key: str, rest: str = "") -> str:
 
 
 def encode_entry(key: str, entry: Entry) -> bytes:
+    """Returns the value of the key's ledger record."""
     start = len(transaction_name(key))
     rows = [[one.name[start:], one.producer_id, one.producer_epoch] for one in entry.transactions]
     fields = {

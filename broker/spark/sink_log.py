@@ -74,6 +74,7 @@ class SinkLog:
         return sorted(found)
 
     def last_batch(self) -> int | None:
+        """Returns the newest batch number; None when the log is empty."""
         ids = self.batch_ids()
         return ids[-1][0] if ids else None
 

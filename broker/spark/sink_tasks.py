@@ -65,6 +65,8 @@ class IdPool:
         self._ids: list[_Id] = []
 
     def take(self, place: TaskPlace, newest: Entry | None) -> _Id:
+        """Returns an id that the batch may use, or a new one. `newest`: the key's newest ledger
+        entry."""
         if self._pid != os.getpid():
             self._pid, self._ids = os.getpid(), []
         for one in self._ids:

@@ -84,7 +84,7 @@ class Stream:
         if self._cluster is not None:
             self._cluster.close()
 
-    # ------------------------------------------------------------------------- where it begins
+    # ------------------------------------------------------------------------- start
 
     def initial(self) -> Point:
         """Returns the start of a new query; Spark calls it repeatedly, and the result stays the
@@ -107,7 +107,7 @@ class Stream:
             ids_now=seen.known_ids(),
         )
 
-    # --------------------------------------------------------------------------- where it ends
+    # ------------------------------------------------------------------------- end of a batch
 
     def stop_at_latest(self) -> None:
         """Ends the query at the current ends (AvailableNow)."""
@@ -154,7 +154,7 @@ class Stream:
             latest = latest_within_bytes(begin, latest, options.bytes_max, between)
         return latest
 
-    # ----------------------------------------------------------------------------- what is read
+    # ------------------------------------------------------------------------- tasks
 
     def tasks(self, start: Point, end: Point) -> list[Task]:
         """Returns the tasks of a batch that the checkpoint holds."""
@@ -185,7 +185,7 @@ class Stream:
         ends = {tp: min(at, high[tp]) for tp, at in ends.items() if tp in high}
         return tasks(self._connected(), self.options, there, task_ranges(begin.offsets, ends))
 
-    # -------------------------------------------------------------------------------- the group
+    # ------------------------------------------------------------------------- the group
 
     def done(self, end: Point) -> None:
         """Commits to the group: everything before `end` is in the checkpoint's commits."""
@@ -209,7 +209,7 @@ class Stream:
             return
         self._in_group = rows
 
-    # ------------------------------------------------------------------------------- the cluster
+    # ------------------------------------------------------------------------- the cluster
 
     def _connected(self) -> Cluster:
         if self._cluster is None:

@@ -26,15 +26,19 @@ class Seen:
         return {topic: topic_id for topic, topic_id in self.ids.items() if any(topic_id)}
 
     def earliest(self) -> dict[TopicPartition, int]:
+        """Returns the log start offset of each partition."""
         return {tp: row.earliest for tp, row in self.bounds.items()}
 
     def latest(self, committed: bool) -> dict[TopicPartition, int]:
+        """Returns the end of what consumers may read, for each partition."""
         return {tp: row.latest(committed) for tp, row in self.bounds.items()}
 
     def high(self) -> dict[TopicPartition, int]:
+        """Returns the high watermark of each partition."""
         return {tp: row.high_watermark for tp, row in self.bounds.items()}
 
     def partitions(self) -> dict[str, list[int]]:
+        """Returns the partitions of each topic, ascending."""
         found: dict[str, list[int]] = defaultdict(list)
         for topic, index in sorted(self.bounds):
             found[topic].append(index)

@@ -263,19 +263,23 @@ class BrokerCollector:
 
 
 def effective_min_isr(row: PartitionMetrics) -> int:
-    """min.insync.replicas, limited to the number of replicas, as produce uses it (KIP-966)."""
+    """Returns min.insync.replicas, limited to the number of replicas, as produce uses it
+    (KIP-966)."""
     return min(row.min_insync_replicas, row.replica_count)
 
 
 def is_under_replicated(row: PartitionMetrics) -> bool:
+    """Returns whether a replica is not in sync, as Kafka's UnderReplicated counts it."""
     return row.isr_count < row.replica_count
 
 
 def is_under_min_isr(row: PartitionMetrics) -> bool:
+    """Returns whether fewer replicas than min.insync.replicas are in sync."""
     return row.isr_count < effective_min_isr(row)
 
 
 def is_at_min_isr(row: PartitionMetrics) -> bool:
+    """Returns whether exactly min.insync.replicas replicas are in sync."""
     return row.isr_count == effective_min_isr(row)
 
 

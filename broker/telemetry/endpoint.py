@@ -107,6 +107,7 @@ class Endpoint:
         return f"{scheme}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     def start(self) -> None:
+        """Starts to accept clients."""
         self._acceptor.start()
 
     def stop(self) -> None:

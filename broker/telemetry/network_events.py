@@ -69,6 +69,7 @@ class BadRequests:
         self._others = 0
 
     def add(self, host: str, port: int, why: str) -> None:
+        """Adds a closed connection; for hosts beyond HOSTS_MAX it only counts it."""
         with self._lock:
             closed = self._hosts.get(host)
             if closed is not None:

@@ -50,6 +50,7 @@ class RecentRate:
         self._recent: Recent[float] = Recent(MINUTE_NS, began_ns, first)
 
     def per_ns(self, now_ns: int, value: float) -> float:
+        """Returns the growth per ns in the last minute, for a count that is `value` now."""
         then_ns, before = self._recent.before(now_ns, value)
         return (value - before) / (now_ns - then_ns) if now_ns > then_ns else 0.0
 
@@ -82,6 +83,7 @@ class RecentTimes:
         self._recent: Recent[Buckets] = Recent(QUANTILES_SPAN_NS, began_ns, {})
 
     def summary(self, now_ns: int, sum_ns: int, buckets: Buckets) -> Summary:
+        """Returns the summary. `sum_ns`, `buckets`: the sum and the histogram since the start."""
         _, before = self._recent.before(now_ns, buckets)
         lately = {
             bucket: count - before.get(bucket, 0)

@@ -40,6 +40,7 @@ class Metric(NamedTuple):
     ] = ()  # more than one where dashboards of several Kafka generations are in use
 
     def names(self, dialect: str) -> tuple[str, ...]:
+        """Returns the metric's names in a dialect, `jmx` or `confluent` (metrics.dialect)."""
         return self.confluent if dialect == "confluent" and self.confluent else (self.name,)
 
 
@@ -119,8 +120,10 @@ class Registry:
         self._collectors: list[Collector] = []
 
     def add(self, collector: Collector) -> None:
+        """Adds a collector; every later page has its metrics."""
         self._collectors.append(collector)
 
     def families(self, page: Page) -> Iterator[Family]:
+        """Yields the metrics and samples of all collectors for a page."""
         for collector in list(self._collectors):
             yield from collector(page)

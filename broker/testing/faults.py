@@ -64,6 +64,7 @@ class Fault:
         self._faults.wait(self, timeout_s)
 
     def clear(self) -> None:
+        """Removes the rule."""
         self._faults.remove(self)
 
     def __enter__(self) -> Fault:
@@ -100,6 +101,7 @@ class Faults:
         topic: str | None,
         client_id: str | None,
     ) -> Fault:
+        """Adds a rule; `times` None: until it is cleared. Raises ValueError."""
         if times is not None and times < 1:
             raise ValueError(f"times is {times}; it must be 1 or greater, or None")
         if delay_ms < 0:
@@ -128,6 +130,7 @@ class Faults:
             self._struck.notify_all()
 
     def wait(self, rule: Fault, timeout_s: float) -> None:
+        """Waits until the rule has no uses left. Raises TimeoutError."""
         with self._struck:
             if not self._struck.wait_for(lambda: rule.left == 0, timeout_s):
                 raise TimeoutError(
@@ -148,14 +151,15 @@ class Faults:
     # -- the broker's side ----------------------------------------------------------------------
 
     def attach(self, reactor: Reactor, handlers: RequestHandlers) -> None:
-        """Called when the broker serves clients; rules made before the start begin to apply."""
+        """Applies the rules from now on. The broker's handle calls it when the broker serves
+        clients."""
         with self._struck:
             self._reactor, self._handlers = reactor, handlers
             self._set_gate()
 
     def detach(self) -> None:
-        """Called when the broker stops: drops the delayed requests, which closes their
-        connections."""
+        """Drops the delayed requests, which closes their connections. The broker's handle calls it
+        when the broker stops."""
         with self._struck:
             self._reactor = None
             delays, self._delays = self._delays, None
@@ -163,7 +167,7 @@ class Faults:
             delays.stop()
 
     def release(self) -> None:
-        """Called when the broker has stopped."""
+        """Drops the request handlers. The broker's handle calls it when the broker has stopped."""
         self._handlers = None
 
     def _set_gate(self) -> None:
@@ -348,6 +352,7 @@ class DiskFault:
         return self._faults.fired(self)
 
     def clear(self) -> None:
+        """Removes the fault."""
         self._faults.clear(self)
 
     def __enter__(self) -> DiskFault:
@@ -366,6 +371,7 @@ class DiskFaults:
         self._laid: list[DiskFault] = []
 
     def lay(self, call: Call, errno: int, times: int | None) -> DiskFault:
+        """Makes a system call fail with `errno`, `times` times; None: until it is cleared."""
         fault = DiskFault(self, call, errno, ALWAYS if times is None else times)
         with self._lock:
             self._lay(fault)
@@ -378,6 +384,7 @@ class DiskFaults:
             self._laid.append(fault)
 
     def fired(self, fault: DiskFault) -> int:
+        """Returns how often the call has failed."""
         with self._lock:
             return self._fired(fault)
 

@@ -52,6 +52,7 @@ class Publisher:
 
     @property
     def staging(self) -> str:
+        """The directory of this run's files in progress."""
         return f"{STAGING}/{self.query_id}/{self.run_id}"
 
     def load(self, batch: Batch, tasks_of: Callable[[Sequence[str]], list[Task]]) -> list[Audit]:
@@ -78,6 +79,7 @@ class Publisher:
         return topic
 
     def newest_audit(self, topic: str) -> Audit | None:
+        """Returns the audit of a topic's newest batch; None when there is none."""
         return last_audit(self.files, self.audits_at(topic))
 
     def _published(self, batch: Batch, topic: str) -> Audit | None:
@@ -144,6 +146,7 @@ class Publisher:
 
 
 def counts_of(rows: Sequence[Loaded]) -> Counts:
+    """Returns the counts of these ranges by hour and partition."""
     found: Counts = {}
     for row in rows:
         for hour, count in row.hours.items():

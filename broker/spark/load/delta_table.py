@@ -122,9 +122,11 @@ class DeltaTable:
 
     @property
     def is_there(self) -> bool:
+        """Whether the table exists."""
         return bool(self._versions())
 
     def state(self) -> State:
+        """Reads the state of the table from its newest commits."""
         restored = None
         for version, info in self._counting():
             if info.get("operation") == RESTORE:

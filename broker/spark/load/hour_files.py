@@ -59,6 +59,7 @@ class HourFile:
         self._batches, self.buffered_bytes = [], 0
 
     def close(self) -> DataFile:
+        """Writes the buffered records, completes the file and returns its description."""
         self.write()
         assert self._writer is not None, "a file is begun for a record"
         self._writer.close()
@@ -96,6 +97,7 @@ class HourFiles:
                 self._open.pop(hour).abandon(error)
 
     def add(self, batch: "pyarrow.RecordBatch") -> None:
+        """Adds rows to the files of their hours. Raises OSError."""
         for hour, rows in by_hour(batch):
             self.counts.setdefault(hour, Count()).add(rows.num_rows, body_bytes(rows))
             self._add(hour, rows)

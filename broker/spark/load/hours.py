@@ -31,6 +31,7 @@ Open = dict[int, dict[int, Count]]
 
 
 def complete_hours(files: Files, topic: str) -> set[int]:
+    """Returns the complete hours of a topic, in hours since 1970. Raises OSError."""
     found = set()
     for name in files.names(f"{topic}/{COMPLETE}"):
         try:

@@ -34,6 +34,7 @@ def hour_of(text: str | None) -> int | None:
 
 
 def hour_directory(hour: int | None) -> str:
+    """Returns date=2026-11-22/hour=04 for hours since 1970; Hive's null partition for None."""
     text = hour_text(hour)
     if text is None:
         return f"date={NO_HOUR}/hour={NO_HOUR}"
@@ -176,6 +177,7 @@ class Audit:
 
 
 def counts_document(counts: dict[int, dict[int, Count]]) -> dict[str, Any]:
+    """Returns counts by hour and partition as a JSON document."""
     return {
         str(hour_text(hour)): {
             str(index): {"records": count.records, "bytes": count.bytes}
@@ -229,6 +231,7 @@ def batches_of(files: Files, place: str) -> list[int]:
 
 
 def total(counts: Iterable[Count]) -> Count:
+    """Returns the sum of the counts."""
     found = Count()
     for count in counts:
         found.add(count.records, count.bytes)

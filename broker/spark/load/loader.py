@@ -315,6 +315,7 @@ class Loader:
 
 
 def nested(offsets: Positions) -> Offsets:
+    """Returns the offsets by topic, and there by partition."""
     found: Offsets = {}
     for (topic, index), offset in offsets.items():
         found.setdefault(topic, {})[index] = offset

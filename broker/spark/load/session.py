@@ -43,10 +43,12 @@ class NoSpark(Exception):
 
 
 def is_local(master: str) -> bool:
+    """Returns whether Spark runs in one JVM on this machine (local, local[...])."""
     return master == "local" or master.startswith("local[")
 
 
 def local_master(threads: int | None = None) -> str:
+    """Returns the URL of a local master with `threads` threads; None: one for each core."""
     return f"local[{threads or '*'},{TASK_ATTEMPTS}]"
 
 
@@ -62,6 +64,7 @@ def is_submitted() -> bool:
 
 @contextmanager
 def environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Changes environment variables until the context ends."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
