@@ -1,6 +1,6 @@
 """Every error code of the protocol as a named exception.
 
-Packages raise these errors; barnabas.api puts the code into the response. cext uses codes alone.
+Packages raise these errors; barnabas.api puts the code into the response. cext uses only the codes.
 A retriable error may be temporary: clients retry the request, usually with new metadata.
 """
 

@@ -2,8 +2,8 @@
 
 A member has an epoch, its partitions (`assigned`, each with the epoch at which it was assigned),
 and the partitions that it must revoke (`revoking`) and may still read. It owns both until it
-reports that it has revoked the latter, so a partition has one owner at a time. States, numbered
-as Kafka stores them:
+reports that it has revoked the latter, so a partition has one owner at a time. States, numbered as
+Kafka stores them:
 
     STABLE      it has reached the target's epoch
     UNREVOKED   it must revoke partitions first and stays at its old epoch

@@ -1,8 +1,8 @@
 """The callbacks that run when a connection closes, and the thread that calls them.
 
 Network threads report the end of a connection only when that connection was marked
-(cext/network/closings.pxd). The thread starts with the first mark and ends with the reactor.
-Limit: one row for each connection and callback; the row is removed when the callback runs.
+(cext/network/closings.pxd). The thread starts with the first mark and ends with the reactor. Limit:
+one row for each connection and callback; the row is removed when the callback runs.
 """
 
 from __future__ import annotations

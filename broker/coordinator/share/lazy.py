@@ -1,7 +1,7 @@
 """The entry point of this package, which imports and creates the rest on first use.
 
-Most brokers have no share group, so the start of a broker does not load this code. The first use
-is a request, a record of share groups in __consumer_offsets, or a record in __share_group_state.
+Most brokers have no share group, so the start of a broker does not load this code. The first use is
+a request, a record of share groups in __consumer_offsets, or a record in __share_group_state.
 LazyShare represents the package to the logs of both coordinators. Next: service.py.
 """
 
