@@ -20,8 +20,7 @@
 The broker answers which offsets a consumer may read (high watermark, last stable offset) and where
 its files are. When the files are on this machine, no record goes through the broker; otherwise the
 scan reads them by Fetch, with the same rows. `snapshot` reads a sealed snapshot (`seal`) and needs
-no broker.
-Only the methods that use pyarrow, pandas, polars and duckdb import them.
+no broker. Only the methods that use pyarrow, pandas, polars and duckdb import them.
 
 Read on: topic_scan.py, plan.py, readers.py, log_directory.py, sealed.py.
 """

@@ -163,12 +163,11 @@ def scan(
 
     `start`, `end`: an offset, "earliest", "latest", a datetime with a time zone (the first record
     at or after it), or a dict with one of these for each partition. The scan does not read `end`
-    itself.
-    `source`: "files" and "wire" allow only that way; "auto" prefers files. `log_dirs`: where this
-    machine has the broker's log directories, if the paths differ from the broker's. `snapshot`: a
-    directory that `seal` made; the scan then needs no broker. `batch_bytes`: the size at which a
-    batch is yielded, None for BATCH_BYTES and, in tables, TABLE_BATCH_BYTES. `body_bytes_max`: the
-    limit of the decompressed bytes of one batch.
+    itself. `source`: "files" and "wire" allow only that way; "auto" prefers files. `log_dirs`:
+    where this machine has the broker's log directories, if the paths differ from the broker's.
+    `snapshot`: a directory that `seal` made; the scan then needs no broker. `batch_bytes`: the size
+    at which a batch is yielded, None for BATCH_BYTES and, in tables, TABLE_BATCH_BYTES.
+    `body_bytes_max`: the limit of the decompressed bytes of one batch.
 
     Raises ValueError, OutOfRange, NoFilesHere, UnknownTopicOrPartition and other errors of broker
     and client.

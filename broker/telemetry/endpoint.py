@@ -77,8 +77,8 @@ class Endpoint:
         credentials: Credentials | None = None,
     ) -> None:
         """Binds the port. `warning` returns what is wrong although the broker serves clients;
-        `status` returns content type and bytes of /status.
-        Without `credentials` everyone may read the page. Raises OSError."""
+        `status` returns content type and bytes of /status. Without `credentials` everyone may read
+        the page. Raises OSError."""
         self._warning = warning
         self._tls, self._credentials = tls, credentials
         self._page = page
