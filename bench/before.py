@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""This build of barnabas against an older one: loads of broker.py on both, in turns, in one run.
+"""Compares this build of barnabas with an older one: both run loads of broker.py in turns.
 
     python bench/before.py COMMAND [--quick] [--rows one,fifty,...] [--repeats N] [--data DIR]
 
-COMMAND is the `barnabas` of the older build, in an environment of its own, for example
+COMMAND is the `barnabas` command of the older build in its own environment, for example
 /work/v0.1.0/.venv/bin/barnabas. Ratios are now / before. A change of a hot path is within the noise
 when its ratio lies between the ratios of two runs in which both sides are the same build.
 """
@@ -24,13 +24,13 @@ ROWS = "one,five,fifty,bulk,lz4,fetch,fetch4k,metadata,through,all50"
 
 
 class Older(Ours):
-    """barnabas of another environment."""
+    """An older barnabas, installed in another environment."""
 
     name = "before"
 
 
 class Both(Bench):
-    """Two builds in place of barnabas and Kafka."""
+    """Runs two builds of barnabas in place of barnabas and Kafka."""
 
     older: list[str]
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""barnabas against Apache Kafka: the same load on both, in turns, in one run.
+"""Compares barnabas with Apache Kafka: both get the same load in turns, in one run.
 
     python bench/broker.py [--quick] [--rows one,fetch,...] [--repeats N] [--kafka VERSION]
                            [--out DIR] [--data DIR] [--list] [--draw broker.json]
 
-Both brokers run side by side in their own processes, with the same durability and the same warm-up.
-Then the script measures each row of rows.py `repeats` times on each broker in turn; the order
+Both brokers run at the same time in their own processes, with the same durability and warm-up. Then
+the script measures each row of rows.py `repeats` times on each broker in turn; the order
 alternates, and memory is recycled before each run. The table has medians with (smallest-largest),
 the ratio of medians, and the bar that the row must reach. CPU is user and system time of the
 broker's process. README.md explains how to repeat one row.
@@ -45,7 +45,7 @@ FAILURES = (SideError, RivalError, OSError, subprocess.SubprocessError)
 
 
 class Bench:
-    """The brokers by durability, and the figures so far."""
+    """Holds the brokers by durability, and the results so far."""
 
     def __init__(
         self, size: Size, data: Path, version: str, rows: list[Row], save: Callable[[], None]
@@ -58,7 +58,7 @@ class Bench:
         self.found: report.Found = {}
         self.failed: dict[str, str] = {}
         self.runs: list[dict[str, object]] = []
-        self.parts: list[dict[str, float]] = []  # what the generator said in this row
+        self.parts: list[dict[str, float]] = []  # output of the generator for this row
 
     def build(self) -> None:
         compiler = os.environ.get("CC", "cc")
@@ -72,7 +72,7 @@ class Bench:
         return [str(self.generator), mode, "--port", str(port), "--topic", topic, *flags]
 
     def load(self, port: int, topic: str, mode: str, given: dict[str, object]) -> Figures:
-        """One run of the generator. Raises SideError when an answer was an error."""
+        """Runs the generator once. Raises SideError when an answer was an error."""
         command = self.words(port, topic, mode, given)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -85,11 +85,11 @@ class Bench:
         return subprocess.Popen(self.words(port, topic, mode, given), stdout=subprocess.DEVNULL)
 
     def cpu_s(self, side: Side) -> float:
-        """User and system seconds of the side so far."""
+        """Returns the user and system seconds of the side so far."""
         return cpu_s(side.pid)
 
     def counted(self, side: Side, topic: str, mode: str, given: dict[str, object]) -> Figures:
-        """One run of the generator with the broker's CPU."""
+        """Runs the generator once and adds the broker's CPU time to its output."""
         recycle_memory(self.size.bulk_bytes + (256 << 20))
         load_average = os.getloadavg()[0]
         busy, cpu = machine_busy_s(), self.cpu_s(side)
@@ -106,13 +106,13 @@ class Bench:
 
     # ---- warm-up and rows ----
     def prepare(self, side: Side, durability: str) -> None:
-        """Topics and warm-up. Kafka's JIT is not done before some GB and 500,000 requests."""
+        """Creates topics and warms the broker. Kafka's JIT needs some GB and 500,000 requests."""
         flush = durability == "fsync" and isinstance(side, Theirs)
         for topic, partitions in TOPICS[durability].items():
             create_topic(side.port, topic, partitions, {"flush.messages": "1"} if flush else {})
         requests = self.size.warm_requests
         if durability == "fsync":
-            if flush:  # its request path, on a topic that does not flush
+            if flush:  # warms the request path on a topic that does not flush
                 create_topic(side.port, "warm", 10)
                 self.load(side.port, "warm", "produce", {"requests": requests, **MANY})
             for topic, partitions in {"safe": 1, "safe100": 100}.items():
@@ -130,7 +130,7 @@ class Bench:
             self.load(side.port, "read", "fetch", given)
 
     def measure(self, row: Row, side: Side) -> None:
-        """One run of one row on one side. What cannot be measured is said; the run goes on."""
+        """Runs one row once on one side. A failure is printed, and the run continues."""
         if f"{row.key}, {side.name}" in self.failed:
             return
         self.parts = []
@@ -154,7 +154,7 @@ class Bench:
         return min(self.size.repeats, row.rounds or self.size.repeats)
 
     def compare(self, rows: list[Row], ours: Side, theirs: Side) -> None:
-        """Rows of one durability, the two sides in turns."""
+        """Runs the rows of one durability on both sides in turns."""
         for turn in range(self.size.repeats):
             order = (ours, theirs) if turn % 2 == 0 else (theirs, ours)
             for row in rows:
@@ -170,10 +170,11 @@ class Bench:
         return ours, Theirs(self.version, self.data / f"{name}-kafka")
 
     def forget(self, side: Side) -> None:
-        """The folder of a side that starts anew in the next round.
+        """Sets aside the directory of a side that starts without data in the next round.
 
-        It stays on the disk until the end: for half a minute after many files were deleted, ext4
-        looks at each free inode before it makes a file, and 15,000 files took ten times as long.
+        The directory stays on the disk until the end: for half a minute after many files were
+        deleted, ext4 looks at each free inode before it creates a file, and 15,000 files took ten
+        times as long.
         """
         self.forgotten += 1
         side.data_dir.rename(self.data / f"forgotten-{self.forgotten}")
@@ -252,8 +253,9 @@ def compared(
     kind: "type[Bench]",
     kafka: str = "4.3.1",
 ) -> int:
-    """A program with rows of its own: its arguments, its turns, its table and plot. `sizes`: of a
-    full run and of a quick one; `kafka`: the release of Apache Kafka beside it."""
+    """Runs a benchmark with its own rows: reads arguments, measures in turns, writes table and
+    plot. `sizes`: the size of a full run and of a quick one; `kafka`: the release of Apache Kafka
+    to compare with."""
     arguments = parsed(words, description, kafka)
     asked = chosen(arguments.rows, rows)
     if arguments.list:
@@ -275,7 +277,7 @@ def compared(
         report.write(out, found, bench.failed, bench.runs, header, rows, program)
 
     bench = kind(size, data, arguments.kafka, asked, save)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the brokers are stopped then, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops the brokers too
     try:
         bench.run()
     finally:

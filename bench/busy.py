@@ -1,4 +1,5 @@
-"""`barnabas start`; from SIGUSR1 on one Python thread computes without end: a bad plugin."""
+"""Runs `barnabas start`. After SIGUSR1 one Python thread computes without end, like a bad
+plugin."""
 
 import signal
 import sys

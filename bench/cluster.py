@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Three brokers beside three of Apache Kafka in ZooKeeper mode, on the same ZooKeeper.
+"""Compares three brokers with three of Apache Kafka in ZooKeeper mode, on the same ZooKeeper.
 
     python bench/cluster.py [--quick] [--rows bulk,rate,...] [--repeats N] [--kafka VERSION]
                             [--out DIR] [--data DIR] [--list] [--draw cluster.json]
 
 The turns, the table and the plot are those of bench/broker.py; README.md says how it compares. Both
-clusters run all the time, each in a chroot of its own. CPU and memory are those of all three
-brokers; ZooKeeper is not counted. Every topic has three replicas and min.insync.replicas=2.
+clusters run all the time, each in its own chroot. CPU and memory are sums over the three brokers,
+without ZooKeeper. Every topic has three replicas and min.insync.replicas=2.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ AFTER_STOP_S = 3.0  # how long the client is watched after the broker has ended
 
 @dataclass
 class Size:
-    """How much is done. `quick` shows that everything works; its figures are of a cold JVM."""
+    """The size of a run. `quick` shows that everything works; its results are of a cold JVM."""
 
     seconds: float
     bulk_bytes: int
@@ -66,7 +66,7 @@ QUICK = Size(1, GB // 20, GB // 10, 5_000, 100, 50, 1)
 
 
 class Trio:
-    """Three brokers of a kind with the face of one; its port is that of the first."""
+    """Three brokers of a kind with the interface of one. `port` is the port of the first."""
 
     def __init__(self, brokers: dict[int, Side], chroot: str, zookeeper: ZooKeeper) -> None:
         self.brokers = brokers
@@ -98,13 +98,13 @@ class Trio:
             broker.check_alive()
 
     def client(self, *but: int) -> Cluster:
-        """A client that is told of all brokers but these."""
+        """Returns a client whose bootstrap servers are all brokers except these."""
         found = [f"127.0.0.1:{b.port}" for node, b in self.brokers.items() if node not in but]
         return Cluster(",".join(found), timeout_s=PATIENCE_S)
 
     def create(self, topic: str, partitions: int, is_spread: bool = False) -> None:
-        """All partitions have the first broker as their preferred leader; or each broker has a
-        third of them."""
+        """Creates a topic in which the first broker is the preferred leader of all partitions, or,
+        with `is_spread`, each broker is the preferred leader of a third of them."""
         message = request(19)
         first = range(partitions) if is_spread else [0] * partitions
         rows = [
@@ -126,7 +126,7 @@ class Trio:
         self.wait_until_whole(topic)
 
     def wait_until_whole(self, topic: str) -> None:
-        """Until every broker answers that all replicas of the topic are in sync."""
+        """Waits until every broker answers that all replicas of the topic are in sync."""
         for node in NODES:
             with self.client(*(other for other in NODES if other != node)) as client:
                 wait_for(lambda: _is_whole(client, topic), f"{topic}: not all replicas in sync")
@@ -150,7 +150,7 @@ class Trio:
 
     @contextlib.contextmanager
     def removal(self, node: int) -> Iterator[list[float]]:
-        """A list that gets the time at which the broker's ephemeral node goes."""
+        """Yields a list that gets the time at which the broker's ephemeral node is removed."""
         times: list[float] = []
         path = f"/brokers/ids/{node}"
         if self._tree.exists(path, watch=lambda _event: times.append(time.monotonic())) is None:
@@ -159,7 +159,7 @@ class Trio:
 
 
 def _partitions(client: Cluster, topic: str) -> list[Struct]:
-    """The partitions' rows of a Metadata answer; empty without an answer."""
+    """Returns the partitions of the topic in a Metadata answer; an empty list without an answer."""
     try:
         rows = client.refresh([topic])
     except (ClientError, KafkaError):
@@ -188,9 +188,12 @@ def wait_for(condition: Callable[[], bool], why: str) -> None:
 
 
 class Writer(threading.Thread):
-    """Writes one record after the other with acks=all to partition 0 of a topic, and keeps the
-    times at which they were acknowledged. After a refusal it asks the next broker at once: its own
-    way of finding a leader costs neither side a pause."""
+    """Writes one record after another with acks=all to partition 0 of a topic, and keeps the time
+    of each acknowledgement.
+
+    After a refusal it asks the next broker at once, so that finding a leader adds no pause on
+    either side.
+    """
 
     def __init__(self, trio: Trio, topic: str) -> None:
         super().__init__(daemon=True)
@@ -234,7 +237,7 @@ class Writer(threading.Thread):
         return next(one for one in self.times if one > when)
 
     def longest_gap_s(self, begin: float) -> float:
-        """The longest time without an acknowledgement since `begin`."""
+        """Returns the longest time without an acknowledgement since `begin`."""
         times = [begin, *(one for one in self.times if one > begin), time.monotonic()]
         return max(later - earlier for earlier, later in zip(times, times[1:], strict=False))
 
@@ -244,7 +247,7 @@ class Writer(threading.Thread):
 
 
 class ClusterBench(Bench):
-    """bench/broker.py's turns with three brokers a side."""
+    """The turns of bench/broker.py with three brokers for each side."""
 
     size: Size
 
@@ -331,7 +334,7 @@ def _kill(side: Trio, node: int) -> None:
     broker = side.brokers[node]
     broker.kill()
     if isinstance(broker, Theirs):
-        broker.stop()  # what is left to end; the next start is a new process
+        broker.stop()  # this kills the rest; the next start is a new process
 
 
 def _back(side: Trio, node: int, *topics: str) -> None:
@@ -341,7 +344,8 @@ def _back(side: Trio, node: int, *topics: str) -> None:
 
 
 def failover(_bench: ClusterBench, side: Trio) -> Figures:
-    """The leader is killed. From the removal of its ephemeral node to the first acknowledgement."""
+    """Kills the leader. Measures from the removal of its ephemeral node to the first
+    acknowledgement."""
     with side.client() as client:
         leader = _partitions(client, "failover")[0].leaderId
     writer = Writer(side, "failover")
@@ -358,8 +362,8 @@ def failover(_bench: ClusterBench, side: Trio) -> Figures:
 
 
 def controller(_bench: ClusterBench, side: Trio) -> Figures:
-    """The controller is killed. From the removal of its ephemeral node until both others answer
-    that every partition has a living leader."""
+    """Kills the controller. Measures from the removal of its ephemeral node until both other
+    brokers answer that every partition has a live leader."""
     dead = side.controller()
     side.elect_preferred("wide")
     left = [node for node in NODES if node != dead]
@@ -384,8 +388,8 @@ def controller(_bench: ClusterBench, side: Trio) -> Figures:
 
 
 def shutdown(_bench: ClusterBench, side: Trio) -> Figures:
-    """SIGTERM to the broker that leads all partitions of `led`: the longest time in which a client
-    of one of its partitions gets no acknowledgement."""
+    """Sends SIGTERM to the broker that leads all partitions of `led`. Measures the longest time in
+    which a client of one of its partitions gets no acknowledgement."""
     for topic in ("gap", "led"):
         side.elect_preferred(topic)
     first = side.brokers[NODES[0]]

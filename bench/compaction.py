@@ -1,9 +1,9 @@
 """Writes a log of a given size and number of keys, and measures the time and CPU of a cleaner pass.
 
-The script makes the records once, in batches of just below 64 KiB, each key once in a round of
-batches, and sends rounds until the log has its size. A compaction lag stops both cleaners.
-The script then removes the lag; the pass ends when cleaner-offset-checkpoint names the active
-segment.
+The script creates the records once, in batches of just below 64 KiB. A round of batches has each
+key once; the script sends rounds until the log has the given size. A compaction lag stops both
+cleaners. The script then removes the lag; the pass ends when cleaner-offset-checkpoint names the
+active segment.
 """
 
 import random
@@ -33,7 +33,7 @@ TOPIC = {
 
 
 def batches(keys: int) -> list[bytes]:
-    """Each key once, in no order."""
+    """Returns batches that contain each key once, in random order."""
     from barnabas.cext.record.records import Record
     from barnabas.wire.batches import encode_batch
 
@@ -50,7 +50,7 @@ def batches(keys: int) -> list[bytes]:
 
 
 def fill(port: int, topic: str, rows: list[bytes], size_bytes: int) -> int:
-    """Sends rounds of the batches until so many bytes are written; how many."""
+    """Sends rounds of the batches until so many bytes are written. Returns the number of rounds."""
     head = struct.pack(">hhi", -1, 1, 60_000) + struct.pack(">i", 1) + text(topic)
     head += struct.pack(">ii", 1, 0)
     front = struct.pack(">hhih", 0, 7, 1, 5) + b"bench"
@@ -81,7 +81,8 @@ def fill(port: int, topic: str, rows: list[bytes], size_bytes: int) -> int:
 
 
 def alter(port: int, topic: str, settings: dict[str, str]) -> None:
-    """AlterConfigs 0: the topic has these settings and no others."""
+    """Sets exactly these settings of the topic (AlterConfigs 0); others return to their
+    defaults."""
     rows = b"".join(text(name) + text(value) for name, value in settings.items())
     body = struct.pack(">ib", 1, 2) + text(topic) + struct.pack(">i", len(settings)) + rows + b"\0"
     code = struct.unpack_from(">h", ask(port, 33, 0, body), 8)[0]

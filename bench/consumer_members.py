@@ -1,9 +1,10 @@
-"""Members of consumer groups (KIP-848) that speak the wire, for the rows of coordinators.py.
+"""Members of consumer groups (KIP-848) over raw sockets, for the rows of coordinators.py.
 
 A member joins, heartbeats every HEARTBEAT_S, gives up revoked partitions, takes assigned ones, and
-reports its partitions when they have changed, as Java's and librdkafka's members do. What 500 of
-them cost the load must not hide what they cost the broker: frames are made before they are needed,
-an answer that brings no assignment is read with two offsets, and no loop visits all members."""
+reports its partitions when they have changed, as Java's and librdkafka's members do. The CPU time
+of 500 members in the load must not hide their cost in the broker. So frames are built before they
+are needed, an answer without an assignment is read at two offsets, and no loop visits all
+members."""
 
 import selectors
 import socket
@@ -20,7 +21,7 @@ HEARTBEAT = 68
 HEARTBEAT_S = 0.1
 PATIENCE_S = 120.0
 FILL_CONNECTIONS = 8
-NULL = 0xFF  # an assignment that is as before
+NULL = 0xFF  # marks an unchanged assignment
 _error = struct.Struct(">h").unpack_from
 _epoch = struct.Struct(">i")
 _ERROR_AT = 4 + 1 + 4  # correlation id, tags, throttle time
@@ -28,7 +29,7 @@ _MEMBER_AT = _ERROR_AT + 2 + 1  # without an error message
 
 
 class ConsumerMember:
-    """One connection, one member."""
+    """One member with its own connection."""
 
     def __init__(self, port: int, group: str, member: str, topic: str) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port))
@@ -53,7 +54,7 @@ class ConsumerMember:
         self.sock.sendall(frame)
 
     def read(self) -> bool:
-        """Whether the answer is there."""
+        """Reads from the socket. Returns True when the answer is complete."""
         self.received += self.sock.recv(1 << 16)
         size = 4 + int.from_bytes(self.received[:4], "big")
         if len(self.received) < max(size, 5):
@@ -100,7 +101,8 @@ def answer_of(frame: bytes) -> Struct:
 
 
 def join(side: Side, count: int, group: str, topic: str, partitions: int) -> dict[str, float]:
-    """From the first join until everybody is at the group's last epoch with its part."""
+    """Measures from the first join until all members are at the group's last epoch with their
+    partitions."""
     members = [ConsumerMember(side.port, group, f"m{at}", topic) for at in range(count)]
     chosen = selectors.DefaultSelector()
     for one in members:
@@ -109,7 +111,7 @@ def join(side: Side, count: int, group: str, topic: str, partitions: int) -> dic
     for one in members:
         one.heartbeat()
     last = count + 1  # a group begins with 1, and each member's join is one more
-    due: deque[ConsumerMember] = deque()  # answered members, who beats next first
+    due: deque[ConsumerMember] = deque()  # answered members; the first has the next heartbeat
     behind, given = count, 0
     while behind or given != partitions:
         for row, _ in chosen.select(HEARTBEAT_S / 100):
@@ -134,7 +136,7 @@ def join(side: Side, count: int, group: str, topic: str, partitions: int) -> dic
 
 
 def fill(side: Side, count: int, group: str, topic: str) -> None:
-    """So many members join one group and are not heard of again."""
+    """Lets so many members join one group; they send nothing after that."""
     socks = [socket.create_connection(("127.0.0.1", side.port)) for _ in range(FILL_CONNECTIONS)]
     for at in range(0, count, FILL_CONNECTIONS):
         for sock, number in zip(socks, range(at, count), strict=False):

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""A stream of barnabas.clients' ConsumerConnector beside the consumers of other packages: records
-of 100 bytes, one broker, one run.
+"""Compares a stream of barnabas.clients' ConsumerConnector with the consumers of other packages:
+records of 100 bytes, one broker, one run.
 
     python bench/consumers_old.py [--rounds N] [--records N] [--codec NAME] [--out DIR]
 
-Each consumer is a process of its own that reads the topic from its beginning, in a group of its
-own that commits nothing, and looks at every record's value in a loop; the time counts from its
-first record to its last. They take turns, and who is first changes each round. Settings are as they
-come, with two exceptions: fetches ask for up to 1 MiB a partition, and confluent-kafka, which by
-itself pauses a second when its queue is full, pauses 5 ms. The topic has four partitions. The
-slower ones read fewer records, as many as keep them busy for seconds. A row is the median of the
-rounds.
+Each consumer is a separate process that reads the topic from its beginning, in its own group, which
+commits nothing, and reads every record's value in a loop. The time counts from its first record to
+its last. The consumers take turns, and the order changes each round. All settings have their
+defaults, with two exceptions: fetches ask for up to 1 MiB a partition, and confluent-kafka, which
+by default pauses for a second when its queue is full, pauses for 5 ms. The topic has four
+partitions. Slower consumers read fewer records, but enough to run for seconds. A row is the median
+of the rounds.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def confluent(address: str) -> Iterator[bytes]:
 
 
 async def aio(address: str, count: int) -> tuple[float, float]:
-    """Its loop is asynchronous: it counts by itself."""
+    """Measures an asynchronous consumer, which needs its own loop to count records."""
     from aiokafka import AIOKafkaConsumer
 
     consumer = AIOKafkaConsumer(
@@ -128,7 +128,7 @@ def timed(values: Iterator[bytes], count: int) -> tuple[float, float]:
 
 
 def run_one(name: str, address: str, count: int) -> None:
-    """In a process of its own; prints what it found."""
+    """Measures one consumer in its own process, and prints the result."""
     made = CONSUMERS[name]
     found = asyncio.run(aio(address, count)) if made is None else timed(made(address), count)
     seconds, spent = found

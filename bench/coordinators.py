@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Groups, transactions and compaction of barnabas beside Apache Kafka: the same load, in turns.
+"""Compares groups, transactions and compaction of barnabas and Apache Kafka: the same load in
+turns.
 
     python bench/coordinators.py [--quick] [--rows commits,join,...] [--repeats N] [--kafka VERSION]
                                  [--out DIR] [--data DIR] [--list] [--draw coordinators.json]
 
 The turns, the table and the plot are those of bench/broker.py; README.md says how it compares. Here
-no member waits for others to join (group.initial.rebalance.delay.ms=0, and of the consumer protocol
-group.consumer.assignment.interval.ms=0) on both sides, and `fsync` is log.durability=fsync and
+no member waits for others to join on either side (group.initial.rebalance.delay.ms=0, and for the
+consumer protocol group.consumer.assignment.interval.ms=0). `fsync` means log.durability=fsync and
 log.flush.interval.messages=1.
 """
 
@@ -46,7 +47,7 @@ MANY = {
 
 @dataclass
 class Size:
-    """How much is done. `quick` shows that everything works; its figures are of a cold JVM."""
+    """The size of a run. `quick` shows that everything works; its results are of a cold JVM."""
 
     seconds: float
     warm_s: float
@@ -66,7 +67,7 @@ QUICK = Size(2, 2, 1, 50, 500, 2_000, GB // 5, 50_000)
 
 
 class Coordinators(Bench):
-    """bench/broker.py's turns with other sides and another warm-up."""
+    """The turns of bench/broker.py with other sides and another warm-up."""
 
     size: Size
 
@@ -104,7 +105,7 @@ def _committers() -> list[str]:
 
 
 def commits(bench: Bench, side: Side, rate: int = RATE) -> Figures:
-    """One offset a commit, 64 groups on as many connections, by a timetable of so many a second."""
+    """Commits one offset each for 64 groups on as many connections, at `rate` commits a second."""
     requests, size, answer = groups.commits_of(_committers())
     files = {"request": bench.data / "commits.request", "wants": bench.data / "commits.answer"}
     files["request"].write_bytes(requests)
@@ -114,13 +115,15 @@ def commits(bench: Bench, side: Side, rate: int = RATE) -> Figures:
 
 
 def commits_apart(bench: Bench, side: Side) -> Figures:
-    """Half as many, that one core of Kafka keeps up with; the load is always on another core."""
+    """Commits at half the rate, which one core of Kafka can serve; the load runs on another
+    core."""
     with apart(side.pid):
         return commits(bench, side, RATE // 2)
 
 
 def heartbeats(bench: Bench, side: Side) -> Figures:
-    """64 members of as many groups, by the timetable of 10,000/s; two seconds of it come before."""
+    """Sends heartbeats of 64 members of as many groups at 10,000/s, after a warm-up of two
+    seconds."""
     name = f"beating-{time.monotonic_ns()}"
     wanted = groups.heartbeats_of(side.port, [f"{name}-{at:02d}" for at in range(CONNECTIONS)])
     files = {"request": bench.data / "beats.request", "wants": bench.data / "beats.answer"}
@@ -142,7 +145,7 @@ def commits_echoed(
     rate: int = RATE,
     placed: Callable[[int], AbstractContextManager[None]] = nullcontext,
 ) -> Figures:
-    """The same questions to a program without a broker in it, that writes each to a file."""
+    """Sends the same requests to a program without a broker, which writes each to a file."""
     requests, size, answer = groups.commits_of(_committers())
     path = bench.data / "commits.request"
     path.write_bytes(requests)
@@ -156,7 +159,8 @@ def commits_echoed_apart(bench: Bench, side: Side) -> Figures:
 
 
 def several(join: Measure) -> Measure:
-    """The medians of several groups: one alone takes as long as a few turns of the scheduler."""
+    """Returns the medians of several groups: a single group takes only a few turns of the
+    scheduler."""
 
     def measure(bench: Bench, side: Side) -> Figures:
         found = [join(bench, side) for _ in range(GROUPS_A_ROUND)]
@@ -166,7 +170,7 @@ def several(join: Measure) -> Measure:
 
 
 def join_echoed(bench: "Coordinators", side: Side) -> Figures:
-    """The same group at a program that only waits for all and answers."""
+    """Sends the same group to a program that only waits for all members and answers."""
     count = bench.size.group_members
     with serving([str(bench.joinecho), str(count)]) as (port, _):
         return groups.join_at(port, bench.joinload, count, "echo")
@@ -209,7 +213,7 @@ def measured_transactions(
 
 
 def compacted(bench: "Coordinators", side: Side) -> Figures:
-    """The second pass of a broker: Kafka's first one warms its JIT."""
+    """Measures the second pass of a broker: Kafka's first pass warms its JIT."""
     size = bench.size
     side.start()
     try:
@@ -222,7 +226,7 @@ def compacted(bench: "Coordinators", side: Side) -> Figures:
 
 
 def live_bytes(side: Side) -> float:
-    """What a broker's memory holds: the resident set, of a JVM the heap that is alive."""
+    """Returns the resident set of barnabas, or the live heap of Kafka's JVM, in bytes."""
     if isinstance(side, Ours):
         return resident_mb(side.pid) * 1e6
     found = 0.0
@@ -238,12 +242,13 @@ def live_bytes(side: Side) -> float:
 
 
 def alone(side: Side, count: int, name: str) -> None:
-    """Groups of one member each, joined and assigned: a member with all that a group costs."""
+    """Creates groups with one joined and assigned member each: this adds the cost of a group to a
+    member."""
     groups.join_alone(side.port, [f"{name}-{at:06d}" for at in range(count)])
 
 
 def together(side: Side, count: int, name: str) -> None:
-    """One group of the consumer protocol."""
+    """Creates one group of the consumer protocol with so many members."""
     consumer_members.fill(side, count, name, groups.TOPIC)
 
 
@@ -255,7 +260,7 @@ def members(join: Callable[[Side, int, str], None]) -> Measure:
 
 
 def memory(bench: Bench, side: Side, join: Callable[[Side, int, str], None]) -> Figures:
-    """What so many members take, beside a broker that has had a few."""
+    """Measures the memory of so many members in a broker that has had a few members before."""
     count = bench.size.members
     side.start()
     try:
@@ -273,7 +278,8 @@ def memory(bench: Bench, side: Side, join: Callable[[Side, int, str], None]) -> 
 
 
 def loaded(bench: "Coordinators", side: Side) -> Figures:
-    """Groups with one offset each, stopped and started: from the process to the last group."""
+    """Measures from the start of the process until the last of many groups with one offset is
+    served."""
     count = bench.size.loaded_groups
     names = [f"group-{at:06d}" for at in range(count)]
     side.start()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How cost grows with what there is: each curve should be flat, or the docs say why it is not.
+"""Measures how cost grows with size: each curve should be flat, or the docs say why it is not.
 
     python bench/curves.py [--quick] [--only NAME,...] [--out DIR] [--data DIR] [--draw curves.json]
 
@@ -11,9 +11,10 @@
 | partitions | partitions of the broker | CPU us a produce and a Metadata of one topic |
 | connections | connections that are idle | CPU us a produce |
 
-One broker of ours a curve, its defaults but for what the curve names. CPU is the broker's, user and
-system. Each point is the median of `repeats` loads; points of a curve are visited up and down in
-turns where that can be, so that a slow minute of the machine does not look like a slope.
+Each curve has one barnabas broker, which has its defaults except for what the curve names. CPU is
+user and system time of the broker. Each point is the median of `repeats` loads. Where possible the
+points of a curve are measured upwards and downwards in turns, so that a slow minute of the machine
+does not look like a slope.
 """
 
 import argparse
@@ -86,7 +87,7 @@ class Curves:
         shutil.rmtree(side.data_dir, ignore_errors=True)
 
     def load(self, side: Ours, mode: str, topic: str, **words: object) -> dict[str, float]:
-        """One run of the generator; `cpu_us` is the broker's for each request."""
+        """Runs the generator once; `cpu_us` is the broker's CPU time for each request."""
         flags = [w for k, v in words.items() for w in (f"--{k.replace('_', '-')}", str(v))]
         command = [str(self.generator), mode, "--port", str(side.port), "--topic", topic, *flags]
         cpu = cpu_s(side.pid)
@@ -102,7 +103,7 @@ class Curves:
         self.load(side, "produce", topic, records=RECORDS, in_flight=5, requests=count)
 
     def produced_and_read(self, side: Ours, topic: str) -> Point:
-        """Appends at the end, and fetches each from another place of the whole log."""
+        """Appends at the end of the log, and fetches from random places of the whole log."""
         requests = self.size.requests
         made = self.load(side, "produce", topic, connections=10, requests=requests)
         places = end_offset(side.port, topic)
@@ -111,7 +112,8 @@ class Curves:
 
     # ---- the curves ----
     def commit(self) -> Curve:
-        """One request with a record for each of N partitions, acks=all; all are dirty at once."""
+        """Sends one request with a record for each of N partitions, with acks=all; all are dirty at
+        once."""
         found: Curve = {}
         side = self.broker("commit", "fsync")
         try:
@@ -141,7 +143,7 @@ class Curves:
         return found
 
     def segments(self) -> Curve:
-        """As `log`, with segments of 1 MiB."""
+        """Measures the same as `log`, with segments of 1 MiB."""
         found: Curve = {}
         side = self.broker("segments")
         try:
@@ -236,7 +238,7 @@ LABELS = {
 
 
 def one_commit(port: int, topic: str, count: int) -> float:
-    """Seconds of one Produce 7 with acks=all and one record for each partition."""
+    """Returns the seconds of one Produce 7 with acks=all and one record for each partition."""
     from barnabas.wire.batches import encode_batch
 
     batch = encode_batch([b"x" * 100], base_timestamp=int(time.time() * 1000))
@@ -253,7 +255,7 @@ def one_commit(port: int, topic: str, count: int) -> float:
 
 
 def medians(curve: Curve) -> dict[str, dict[int, float]]:
-    """y name -> x -> median."""
+    """Returns for each y its median at each x."""
     found: dict[str, dict[int, float]] = {}
     for x, points in curve.items():
         for name in points[0]:
@@ -271,7 +273,7 @@ def table(name: str, curve: Curve) -> str:
 
 
 def draw(curves: dict[str, Curve], folder: Path) -> bool:
-    """One SVG a curve. False without matplotlib."""
+    """Draws one SVG for each curve. Returns False without matplotlib."""
     try:
         import matplotlib
     except ImportError:

@@ -1,7 +1,7 @@
 """Consumer groups over raw sockets: commits, a group that joins at once, many groups of one.
 
-Spoken are versions without the flexible encoding, which old and new brokers take alike. The rows of
-bench/coordinators.py are made of this.
+The requests have versions without the flexible encoding, which old and new brokers accept. The rows
+of bench/coordinators.py use this module.
 """
 
 import json
@@ -16,7 +16,7 @@ from sides import Side, SideError, ask, cpu_s, text
 
 TOPIC = "groups"
 COMMIT, OFFSET_FETCH, FIND, JOIN, HEARTBEAT, SYNC = 8, 9, 10, 11, 12, 14
-SESSION_MAX_MS = 1_800_000  # what both brokers let a member ask for
+SESSION_MAX_MS = 1_800_000  # the longest that both brokers accept
 NOT_READY = (14, 15, 16)
 HEARTBEAT_US = 10_000  # the first member learns with one that others have come
 PATIENCE_S = 120.0
@@ -28,7 +28,8 @@ def frame(key: int, version: int, body: bytes) -> bytes:
 
 
 def commit_body(group: str) -> bytes:
-    """OffsetCommit 2, without a member; the error code is the answer's last field."""
+    """Returns the body of OffsetCommit 2 without a member. In its answer the error code is the last
+    field."""
     row = struct.pack(">iq", 0, 5) + text("")
     rows = struct.pack(">i", 1) + text(TOPIC) + struct.pack(">i", 1) + row
     head = text(group) + struct.pack(">i", -1) + text("") + struct.pack(">q", -1)
@@ -36,7 +37,7 @@ def commit_body(group: str) -> bytes:
 
 
 def find(port: int, group: str) -> None:
-    """Until the group has a coordinator that takes its commits."""
+    """Waits until the group has a coordinator that accepts its commits."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         if struct.unpack(">h", ask(port, FIND, 0, text(group))[:2])[0] not in NOT_READY:
@@ -49,7 +50,8 @@ def find(port: int, group: str) -> None:
 
 
 def commits_of(groups: list[str]) -> tuple[bytes, int, bytes]:
-    """What `loadgen ask` takes: a request for each group, their common size, and the answer."""
+    """Returns the input of `loadgen ask`: a request for each group, their common size, and the
+    answer."""
     requests = [frame(COMMIT, 2, commit_body(group))[4:] for group in groups]
     sizes = {len(request) for request in requests}
     assert len(sizes) == 1, "names of one length make requests of one length"
@@ -58,7 +60,8 @@ def commits_of(groups: list[str]) -> tuple[bytes, int, bytes]:
 
 
 def join(side: Side, joinload: Path, count: int, name: str) -> dict[str, float]:
-    """A group of so many, by joinload.c: from the first join to all assigned."""
+    """Lets so many members join with joinload.c; measures from the first join to the last
+    assignment."""
     find(side.port, name)
     cpu_before_s = cpu_s(side.pid)
     found = join_at(side.port, joinload, count, name)
@@ -66,7 +69,7 @@ def join(side: Side, joinload: Path, count: int, name: str) -> dict[str, float]:
 
 
 def join_at(port: int, joinload: Path, count: int, name: str) -> dict[str, float]:
-    """The same at a program that may be no broker."""
+    """Does the same with the program on `port`, which may be a program without a broker."""
     words = [str(joinload), str(port), name, str(count), str(HEARTBEAT_US)]
     ran = subprocess.run(words, capture_output=True, text=True)
     if ran.returncode:
@@ -76,8 +79,8 @@ def join_at(port: int, joinload: Path, count: int, name: str) -> dict[str, float
 
 # ---- many groups, a member each ----
 def each(port: int, frames: list[bytes], connections: int = 16) -> list[bytes]:
-    """Asks everything over a few connections, one request after the other on each; the answers
-    without their correlation ids, in the order of the questions."""
+    """Sends all requests over a few connections, one after another on each. Returns the answers
+    without their correlation ids, in the order of the requests."""
     chosen = selectors.DefaultSelector()
     answers: list[bytes] = [b""] * len(frames)
     following = iter(range(len(frames)))
@@ -108,7 +111,8 @@ def each(port: int, frames: list[bytes], connections: int = 16) -> list[bytes]:
 
 
 def heartbeats_of(port: int, groups: list[str]) -> tuple[bytes, int, bytes]:
-    """What `loadgen ask` takes: a heartbeat of each group's one member, which joins first."""
+    """Returns the input of `loadgen ask`: a heartbeat of each group's one member, which joins
+    first."""
     rows = join_alone(port, groups)
     requests = [
         frame(HEARTBEAT, 1, text(name) + struct.pack(">i", generation) + text(member))[4:]
@@ -120,7 +124,8 @@ def heartbeats_of(port: int, groups: list[str]) -> tuple[bytes, int, bytes]:
 
 
 def join_alone(port: int, groups: list[str]) -> list[tuple[int, str]]:
-    """Each group gets one member, which is assigned something; (generation, id) of each."""
+    """Joins one member to each group and assigns it a partition. Returns (generation, id) of
+    each."""
     subscription = struct.pack(">hi", 0, 1) + text(TOPIC) + struct.pack(">i", 0)
     rest = text("") + text("consumer") + struct.pack(">i", 1) + text("range")
     rest += struct.pack(">i", len(subscription)) + subscription
@@ -159,7 +164,8 @@ def offset_fetch(group: str) -> bytes:
 
 
 def wait_until_loaded(port: int, groups: list[str]) -> None:
-    """Until each of these groups (every partition has some) tells what it committed."""
+    """Waits until each of these groups, which lie in all partitions, returns its committed
+    offset."""
     deadline = time.monotonic() + PATIENCE_S
     left = groups
     while left:

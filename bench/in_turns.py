@@ -1,7 +1,7 @@
-"""Clients of several packages that do the same work in turns, each in a process of its own.
+"""Runs clients of several packages that do the same work in turns, each in its own process.
 
 A script that is called with `--one NAME --address A --records N` does the work of one client and
-prints {"per_s": ..., "cpu_us": ...}: records a second, CPU us a record of that process.
+prints {"per_s": ..., "cpu_us": ...}: records a second, and CPU us a record of that process.
 """
 
 import json
@@ -34,8 +34,8 @@ def in_turns(
     rounds: int,
     share: Mapping[str, float],
 ) -> Figures:
-    """Medians; who is first changes each round. share: the part of the records that a slow one
-    does."""
+    """Returns medians of all rounds; the order of clients changes each round. `share`: the part of
+    the records that a slow client handles."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for turn in range(rounds):
         first = turn % len(names)
@@ -64,8 +64,8 @@ def _table(kind: str, figures: Figures, bars: Mapping[str, float]) -> str:
 def report(
     kind: str, figures: Figures, bars: Mapping[str, float], out: Path | None, file_name: str
 ) -> int:
-    """Prints the table, keeps it in `out`; 1 when a bar was missed. bars: how many times the
-    throughput of a client "barnabas" is to have."""
+    """Prints the table and keeps it in `out`. Returns 1 when a bar was missed. `bars`: how many
+    times the throughput of a client "barnabas" must reach."""
     text = _table(kind, figures, bars)
     print(text)
     if out:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What plugins cost: a topic without interceptors on a broker that runs plugins, beside the same on
-a broker that runs none; and a topic whose batches are opened by a plugin.
+"""Measures the cost of plugins: for a topic without interceptors on a broker with plugins, beside
+the same on a broker without plugins; and for a topic whose batches a plugin opens.
 
     python bench/plugins.py [--rounds N] [--seconds S]
 
-Two brokers of ours run side by side and take turns, who is first changes each round. Rows: one
+Two barnabas brokers run at the same time and take turns; the order changes each round. Rows: one
 record a request, one connection; 595 records of 100 bytes a request, five in flight. The plugin
-`bench-look` opens each batch and looks at all of it; it is installed for the run in a directory of
-its own, as pip would.
+`bench-look` opens each batch and reads all of it; the script installs it for the run in a separate
+directory, as pip would.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def measure(data: Path, rounds: int, seconds: float) -> dict[tuple[str, str], li
             create_topic(full.port, how, 1, {"produce.interceptors": f"look-{how}"})
         runs = [("none installed", plain, "plain"), ("plain topic", full, "plain")]
         runs += [(f"opened as {how}", full, how) for how in WAYS]
-        for number in range(rounds + 1):  # the first warms up
+        for number in range(rounds + 1):  # the first round warms up
             for row, words in ROWS.items():
                 for name, side, topic in runs if number % 2 else reversed(runs):
                     figures = load(generator, side, topic, words, seconds if number else 0.5)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""The asynchronous producer of barnabas.clients beside those of confluent-kafka, kafka-python and
-aiokafka: records of 100 bytes, one broker, one run.
+"""Compares the asynchronous producer of barnabas.clients with those of confluent-kafka,
+kafka-python and aiokafka: records of 100 bytes, one broker, one run.
 
     python bench/producers.py [--rounds N] [--records N] [--durability os|fsync] [--out DIR]
 
-Each producer is a process of its own that makes its records anew, one call a record, and ends when
-all are acknowledged by acks=all; the time counts from its first record. They take turns, and who is
-first changes each round. Each is given room for batches: 512 KiB a partition, 5 ms to fill them,
-five requests in flight; everything else is as it comes. Nothing is compressed. The topic has four
-partitions and keys are null. The slower two send fewer records, as many as keep them busy for
-seconds. A row is the median of the rounds.
+Each producer is a separate process that creates its records, one call for each record, and ends
+when all are acknowledged with acks=all. The time counts from its first record. The producers take
+turns, and the order changes each round. Each has batches of up to 512 KiB a partition, 5 ms to fill
+them, and five requests in flight; all other settings have their defaults. Nothing is compressed.
+The topic has four partitions and keys are null. The two slower producers send fewer records, but
+enough to run for seconds. A row is the median of the rounds.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def ours(address: str, values: list[bytes], count: int) -> None:
 
 
 def ours_by_default(address: str, values: list[bytes], count: int) -> None:
-    """Not a single setting but where the broker is."""
+    """Sets nothing but the address of the broker."""
     from barnabas.clients import Producer, ProducerData
 
     producer = Producer({"metadata.broker.list": address, "producer.type": "async"})
@@ -143,7 +143,7 @@ PRODUCERS: dict[str, Callable[[str, list[bytes], int], None]] = {
 
 
 def run_one(name: str, address: str, count: int) -> None:
-    """In a process of its own; prints what it found."""
+    """Measures one producer in its own process, and prints the result."""
     from barnabas.client.load import payloads
 
     values = payloads(RECORD_BYTES)

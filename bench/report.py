@@ -1,5 +1,6 @@
-"""What bench/broker.py and bench/coordinators.py write: a table, every run as JSON, and a plot
-where matplotlib is there. Rows are those of bench/broker.py unless others are given."""
+"""Writes the results of bench/broker.py and other benchmarks: a table, every run as JSON, and a
+plot if matplotlib is installed. Rows are those of bench/broker.py unless the caller passes
+others."""
 
 import datetime
 import json
@@ -71,7 +72,7 @@ def ratio(ours: list[float], theirs: list[float]) -> float | None:
 
 
 def verdict(bars: list[Bar], ours: list[float], theirs: list[float]) -> str:
-    """The bars of one figure, and which of them are missed."""
+    """Returns the bars of one measurement as text, and which of them are missed."""
     said = []
     for bar in bars:
         met = bar.met(ours, theirs)
@@ -103,7 +104,7 @@ def table(found: Found, failed: dict[str, str], rows: Sequence[Row] = ()) -> str
 
 
 def missed(found: Found, rows: Sequence[Row] = ()) -> list[str]:
-    """The bars that were not reached, for the last line and the exit status of --check."""
+    """Returns the bars that were missed, for the last line and the exit status of --check."""
     said = []
     for row in rows_of(found, rows):
         for bar in row.bars:
@@ -155,8 +156,8 @@ def written(
 
 
 def save_svg(drawn: Any, path: Path) -> None:
-    """A figure of matplotlib as SVG with its words as text: outlines of letters are 20 times as
-    large. The same figure gives the same bytes, and a shape is one line."""
+    """Saves a plot of matplotlib as SVG with text as text, because outlines of letters are 20 times
+    as large. The same plot gives the same bytes, and a shape is one line."""
     from matplotlib import rc_context
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "barnabas"}):
@@ -165,8 +166,8 @@ def save_svg(drawn: Any, path: Path) -> None:
 
 
 def plot(found: Found, header: dict[str, object], path: Path, rows: Sequence[Row] = ()) -> bool:
-    """Ratios as bars on a logarithmic axis, so that shorter is always better for barnabas, with a
-    tick where the bar to reach is. False without matplotlib."""
+    """Draws ratios as bars on a logarithmic axis, with a mark where the bar to reach is; shorter is
+    always better for barnabas. Returns False without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -220,7 +221,7 @@ def write(
     folder: Path | None, found: Found, failed: dict[str, str], runs: list[dict[str, object]],
     header: dict[str, object], rows: Sequence[Row] = (), name: str = "broker",
 ) -> None:  # fmt: skip
-    """What there is so far: a run that is stopped has left its rounds."""
+    """Writes the results so far, so that a run that is stopped leaves its rounds."""
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -230,7 +231,7 @@ def write(
 
 
 def redraw(source: Path, folder: Path, rows: Sequence[Row] = (), program: str = "broker") -> None:
-    """The table and the plot again from what `write` left."""
+    """Writes the table and the plot again from the files of `write`."""
     result = json.loads(source.read_text())
     found, failed, header = result["figures"], result["failed"], result["about"]
     folder.mkdir(parents=True, exist_ok=True)

@@ -65,7 +65,8 @@ TOPICS: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True)
 class Bar:
-    """`figure` is to be at most `most`, or at least `least`, times Kafka's; `own`: ours alone."""
+    """A bar for `figure`: at most `most`, or at least `least`, times Kafka's value. `own`: the bar
+    applies to the value of barnabas alone."""
 
     figure: str
     most: float | None = None
@@ -77,7 +78,7 @@ class Bar:
         return f"{sign} {value:.3g}" + (" itself" if self.own else "")
 
     def met(self, ours: list[float], theirs: list[float]) -> bool | None:
-        """None when there is nothing to hold against the bar."""
+        """Returns whether the bar is met, or None when there is nothing to compare."""
         if not ours or not (theirs or self.own):
             return None
         found = statistics.median(ours)
@@ -91,19 +92,19 @@ class Bar:
 
 @dataclass(frozen=True)
 class Row:
-    key: str  # what --rows takes
+    key: str  # the name for --rows
     name: str
     group: str  # os, fsync or own
     measure: Measure
     figures: tuple[str, ...]
     bars: tuple[Bar, ...] = ()
     ours_only: bool = False
-    rounds: int | None = None  # fewer than the rest
+    rounds: int | None = None  # fewer than the other rows
 
 
 @dataclass
 class Size:
-    """How much is done. `quick` shows that everything works; its figures are of a cold JVM."""
+    """The size of a run. `quick` shows that everything works; its results are of a cold JVM."""
 
     seconds: float
     bulk_bytes: int
@@ -140,7 +141,7 @@ def load(topic: str, words: dict[str, object], mode: str = "produce") -> Measure
 
 
 def timed(topic: str, **words: object) -> Measure:
-    """A load that runs for the seconds of the run's size."""
+    """Returns a load that runs for the seconds of the run's size."""
 
     def measure(bench: "Bench", side: Side) -> Figures:
         given = {key.replace("_", "-"): value for key, value in words.items()}
@@ -170,7 +171,7 @@ def fetch(max_bytes: int, topic: str) -> Measure:
 
 
 def packed(bench: "Bench", side: Side) -> Figures:
-    """64 KiB of records in lz4; CPU is per GB of records, not of what they were packed into."""
+    """Produces 64 KiB of records in lz4; CPU is for a GB of records before compression."""
     from barnabas.cext.record.records import Record
     from barnabas.wire.batches import encode_batch
     from barnabas.wire.compression import LZ4
@@ -194,7 +195,8 @@ def packed(bench: "Bench", side: Side) -> Figures:
 
 
 def asked(bench: "Bench", side: Side) -> Figures:
-    """Metadata 1 of ten topics: Python answers the first, network threads the others."""
+    """Asks Metadata 1 of ten topics: Python answers the first request, network threads the
+    others."""
     names = [text(f"asked-{i}") for i in range(METADATA_TOPICS)]
     body = struct.pack(">i", len(names)) + b"".join(names)
     path = bench.data / "metadata.request"
@@ -204,7 +206,7 @@ def asked(bench: "Bench", side: Side) -> Figures:
 
 
 def loopback(bench: "Bench", side: Side) -> Figures:
-    """A program without a broker in it answers requests as long as those of one record."""
+    """Measures a program without a broker that answers requests as long as those of one record."""
     path = bench.data / "echo.request"
     path.write_bytes(struct.pack(">hhih", 0, 7, 0, 5) + b"bench" + bytes(RECORD_BYTES + 100))
     return echoed(bench, [], {"request": path, "seconds": bench.size.seconds})
@@ -216,7 +218,7 @@ def echoed(
     words: dict[str, object],
     placed: Callable[[int], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Figures:
-    """The generator's questions to echo.c, with its CPU; `placed` says on which cores."""
+    """Sends the generator's requests to echo.c and measures its CPU; `placed` chooses the cores."""
     with serving([str(bench.echo), *arguments]) as (port, pid), placed(pid):
         cpu = cpu_s(pid)
         found = bench.load(port, "-", "ask", words)
@@ -226,7 +228,7 @@ def echoed(
 
 @contextlib.contextmanager
 def serving(command: list[str]) -> Iterator[tuple[int, int]]:
-    """Port and process id of a program that prints its port."""
+    """Runs a program that prints its port. Yields this port and the process id."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -244,9 +246,10 @@ def through(acks: int) -> Measure:
     return measure
 
 
-# ---- others' produce beside heavy reading and writing ----
+# ---- produce of other clients beside heavy reading and writing ----
 def beside(what: Callable[["Bench", Side], "subprocess.Popen[bytes]"]) -> Measure:
-    """Produce at a fixed rate, first alone and then beside something that uses the disk."""
+    """Measures produce at a fixed rate, first alone and then beside a program that uses the
+    disk."""
 
     def measure(bench: "Bench", side: Side) -> Figures:
         words: dict[str, object] = {"seconds": bench.size.seconds, **RATE}
@@ -282,7 +285,7 @@ def dirty_pages(bench: "Bench", side: Side) -> "subprocess.Popen[bytes]":
 
 # ---- Kafka's own tools ----
 def run_tool(bench: "Bench", side: Side, verb: str, words: list[str]) -> tuple[str, float]:
-    """What a command of Kafka's printed, and the broker's CPU seconds meanwhile."""
+    """Runs a command of Kafka. Returns its output and the broker's CPU seconds during the run."""
     from rival import tool
 
     cpu = cpu_s(side.pid)
@@ -323,7 +326,7 @@ def tool_consume(bench: "Bench", side: Side) -> Figures:
 
 # ---- rows that start brokers themselves ----
 def busy_python(bench: "Bench", side: Side) -> Figures:
-    """Our broker with one Python thread that computes all the time, beside itself without."""
+    """Compares our broker with one Python thread that always computes, and without this thread."""
     assert isinstance(side, Ours)
     side.command = [sys.executable, str(HERE / "busy.py")]
     side.start()
@@ -349,7 +352,7 @@ def one_start(side: Side, partitions: int) -> Figures:
 
 
 def first_start(bench: "Bench", side: Side) -> Figures:
-    """A directory that was used once and has no topic."""
+    """Starts in a directory that was used once and has no topic."""
     side.start()
     side.stop()
     found = one_start(side, 0)
@@ -389,7 +392,7 @@ def many_partitions(bench: "Bench", side: Side) -> Figures:
 
 
 def after_kill(bench: "Bench", side: Side) -> Figures:
-    """kill -9 with so many bytes that nobody flushed, then from spawn until all can be read."""
+    """Kills the broker with so many unflushed bytes; measures from spawn until all can be read."""
     side.start()
     create_topic(side.port, "lost", 1)
     count = bench.size.unflushed_bytes // 65536
@@ -410,7 +413,7 @@ def after_kill(bench: "Bench", side: Side) -> Figures:
 
 
 def idle_connections(bench: "Bench", side: Side) -> Figures:
-    """Resident memory that so many connections add, which have asked one thing and wait."""
+    """Measures the memory that so many idle connections add, each after one request."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))
     count = min(bench.size.connections, CONNECTIONS_PER_PROCESS, limit[1] - 200)

@@ -1,20 +1,22 @@
-"""Records into one Arrow table: barnabas.scan beside the consumers that Python has.
+"""Reads records into one Arrow table: compares barnabas.scan with the consumers for Python.
 
     python bench/scan.py [--records N] [--repeats N] [--size BYTES] [--codec C] [--out DIR]
 
-One broker (ours), one topic of four partitions, records without keys. Each reader runs in a process
-of its own that has imported everything before its clock starts, and ends with a pyarrow.Table of
-partition, offset, timestamp, key and value. The consumers take their records in large portions.
-CPU is user and system time of the reader's whole process, its threads too; of `wire` and the
-consumers the broker works besides. Slow readers read a part of the topic: rates are per record.
-Readers take turns; the table has medians.
+There is one barnabas broker with one topic of four partitions; records have no keys. Each reader
+runs in its own process, which imports everything before its clock starts, and ends with a
+pyarrow.Table of partition, offset, timestamp, key and value. The consumers read their records in
+large portions. CPU is user and system time of all threads of the reader's process; for `wire` and
+the consumers the broker works in addition. Slow readers read a part of the topic; rates are per
+record. Readers take turns; the table has medians.
 
-`files` fills memory that the process never touched: a page must be cleared for each 4 KiB then, and
-how long that takes is the machine's affair (`fresh memory` says it, for as many bytes). `files
-again` is the second table of a process that let the first one go, `batches` one batch at a time.
+`files` fills memory that the process has never touched: the kernel must clear a page for each 4
+KiB, and the time for this depends on the machine (`fresh memory` measures it, for as many bytes).
+`files again` is the second table of a process that has released the first one; `batches` reads one
+batch at a time.
 
-Bars: at least 10 times the records/s of the best consumer, at most 40 ns of CPU a record; said of
-each of the three, for they differ by where the bytes end, in the cache, in kept or in fresh memory.
+Bars: at least 10 times the records/s of the best consumer, at most 40 ns of CPU a record; the bars
+apply to each of the three, which differ in where the bytes end: in the cache, in kept memory, or in
+fresh memory.
 """
 
 import argparse
@@ -44,7 +46,7 @@ RATE_BAR, CPU_BAR_NS = 10.0, 40.0
 PORTION = 10_000
 
 
-# ---- readers: each gives a table of at least `count` records, or of all there are ----
+# ---- readers: each returns a table of at least `count` records, or of all records ----
 def table_of(rows: list[tuple[int, int, int, bytes | None, bytes | None]]) -> Any:
     import pyarrow
 
@@ -71,7 +73,7 @@ def read_scan(source: str) -> Callable[[str, int], Any]:
 
 
 def read_batches(servers: str, count: int) -> Any:
-    """What a stream's consumer pays: each batch is let go before the next one comes."""
+    """Reads as the consumer of a stream does: it releases each batch before the next one comes."""
     from barnabas.scan import scan
 
     class Counted:
@@ -175,7 +177,7 @@ def cpu_s() -> float:
 
 
 def one_run(reader: str, servers: str, count: int) -> dict[str, float]:
-    """In this process, once; imports are done before."""
+    """Runs one reader once in this process, after all imports."""
     import pyarrow  # noqa: F401
 
     import barnabas.scan

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""TLS, logins and access rules beside Apache Kafka, and beside an echo over the same TLS library.
+"""Compares TLS, logins and access rules with Apache Kafka, and with an echo over the same TLS
+library.
 
     python bench/security.py [--quick] [--rows bulk,handshake,...] [--repeats N] [--kafka VERSION]
                              [--out DIR] [--data DIR] [--list] [--draw security.json]
 
 The turns, the table and the plot are those of bench/broker.py; README.md says how it compares. Both
-brokers have a listener of each protocol, with the same key (RSA, 2,048 bits), TLS 1.3 alone and the
-same cipher suite. A handshake is a connection that is closed again, by close_notify of both, as
-soon as it is open. What the echo costs, no broker can save.
+brokers have a listener of each protocol, with the same key (RSA, 2,048 bits), TLS 1.3 only, and the
+same cipher suite. In a handshake row both ends close each connection with close_notify as soon as
+it is open. No broker can cost less than the echo.
 """
 
 import hashlib
@@ -48,21 +49,21 @@ SCRAM, MECHANISM, MECHANISM_CODE = "SCRAM-SHA-512", "scram-sha-512", 2
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 FETCH_BYTES = 1 << 20
 ANSWER_BYTES = 60
-SETTLE_S = 0.3  # the last handshake may still be at work when its client has ended it
-# Kafka's network threads take connections in turns, and each resumes the sessions alone that it
-# has begun itself: it has a context of TLS of its own.
+SETTLE_S = 0.3  # the broker may still work on the last handshake when its client has ended it
+# Kafka's network threads get connections in turns. Each has its own TLS context, so it resumes only
+# sessions that it has begun itself.
 NETWORK_THREADS = 3
 PRINCIPALS, RULES_EACH, RULES_A_REQUEST = 1000, 10, 1000
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",  # Kafka's own broker and this script are nobody
+    "allow.everyone.if.no.acl.found": "true",  # Kafka's broker and this script are User:ANONYMOUS
 }
 TOPIC, LITERAL, PREFIXED, WRITE, ALLOW = 2, 3, 4, 4, 3  # codes of CreateAcls
 
 
 @dataclass
 class Size:
-    """How much is done. `quick` shows that everything works; its figures are of a cold JVM."""
+    """The size of a run. `quick` shows that everything works; its results are of a cold JVM."""
 
     seconds: float
     bulk_bytes: int
@@ -80,7 +81,7 @@ QUICK = Size(1, GB // 20, GB // 10, 20_000, 100, 100, 50, 2, 1)
 
 
 def settings_of(ports: dict[str, int], pem: Path, controller: dict[str, str]) -> dict[str, str]:
-    """The same on both sides. `controller`: the listener that KRaft needs."""
+    """Returns the settings, the same on both sides. `controller`: the listener that KRaft needs."""
     addresses = [f"{name}://127.0.0.1:{port}" for name, port in ports.items()]
     protocols = {name: name for name in ports} | {name: "PLAINTEXT" for name in controller}
     return {
@@ -99,7 +100,7 @@ def settings_of(ports: dict[str, int], pem: Path, controller: dict[str, str]) ->
 
 
 class SecurityBench(Bench):
-    """bench/broker.py's turns with TLS listeners, a load that speaks TLS, and another warm-up."""
+    """The turns of bench/broker.py with TLS listeners, a load over TLS, and another warm-up."""
 
     size: Size
 
@@ -164,11 +165,12 @@ class SecurityBench(Bench):
         return context
 
     def session(self, port: int, context: ssl.SSLContext) -> ssl.SSLSession:
-        """One that may be resumed. The ticket comes with the first answer: to ApiVersions 0."""
+        """Returns a session that can be resumed. Its ticket comes with the first answer: to
+        ApiVersions 0."""
         with socket.create_connection(("127.0.0.1", port)) as plain:
             with context.wrap_socket(plain, server_hostname="127.0.0.1") as client:
                 client.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
-                with client.makefile("rb") as answer:  # whole: unwrap() takes no answer
+                with client.makefile("rb") as answer:  # unwrap() fails on unread bytes
                     (size,) = struct.unpack(">i", answer.read(4))
                     assert len(answer.read(size)) == size
                 session = client.session
@@ -179,7 +181,8 @@ class SecurityBench(Bench):
     def handshakes(
         self, port: int, count: int, context: ssl.SSLContext, sessions: Sequence[ssl.SSLSession]
     ) -> None:
-        """One after the other. Each resumes one of the sessions in turns; full ones without."""
+        """Does `count` handshakes, one after another. With `sessions` each handshake resumes one of
+        them in turn; without, each is a full one."""
         for turn in range(count):
             session = sessions[turn % len(sessions)] if sessions else None
             with socket.create_connection(("127.0.0.1", port)) as plain:
@@ -189,11 +192,11 @@ class SecurityBench(Bench):
                     if client.session_reused != (session is not None):
                         kind = "full" if session is None else "resumed"
                         raise SideError(f"handshake {turn} of {count} is not a {kind} one")
-                    client.unwrap()  # without it OpenSSL would not resume the session again
+                    client.unwrap()  # without this OpenSSL would not resume the session again
 
 
 def upsert_user(port: int) -> None:
-    """SCRAM-SHA-512 with 4,096 iterations, the least that there is."""
+    """Creates the user with SCRAM-SHA-512 and 4,096 iterations, the minimum."""
     salt = os.urandom(16)
     ask = request(51)
     row = ask.struct("upsertions")(
@@ -210,12 +213,12 @@ def upsert_user(port: int) -> None:
 
 
 def plain_logins(bench: SecurityBench, side: Side, count: int) -> None:
-    """Each over a connection of its own."""
+    """Logs in `count` times, each time over a new connection without TLS."""
     _logins(bench.ports[side.name]["SASL_PLAINTEXT"], None, count)
 
 
 def tls_logins(bench: SecurityBench, side: Side, count: int) -> None:
-    """The same after a full handshake of TLS."""
+    """Logs in `count` times, each time after a full TLS handshake."""
     _logins(bench.ports[side.name]["SASL_SSL"], Tls(str(bench.trusted)), count)
 
 
@@ -237,8 +240,8 @@ def resumed(bench: SecurityBench, side: Side, count: int) -> None:
 
 # ---- access rules ----
 def create_rules(port: int) -> None:
-    """Ten rules for each principal: nine for topics of its own, half of them prefixed, and one for
-    the topic `ruled`, which this script may write to as well; nobody here may write to `shut`."""
+    """Creates ten rules for each principal: nine for its own topics, half of them prefixed, and one
+    for the topic `ruled`. This script may also write to `ruled`, but not to `shut`."""
     ask = request(30)
 
     def rule(user: str, topic: str, pattern: int = LITERAL) -> object:
@@ -260,7 +263,8 @@ def create_rules(port: int) -> None:
 
 
 def wait_for_rules(bench: SecurityBench, side: Side) -> None:
-    """Until a write without a right is refused: Kafka's broker learns of rules after its answer."""
+    """Waits until a write without a right is refused: Kafka's broker applies rules only after its
+    answer."""
     for _ in range(300):
         try:
             bench.load(side.port, "shut", "produce", {"requests": 1})
@@ -271,7 +275,8 @@ def wait_for_rules(bench: SecurityBench, side: Side) -> None:
 
 
 def ruled(bench: SecurityBench, side: Side) -> Figures:
-    """One record a request with 10,000 rules, in turns with a broker that has no authorizer."""
+    """Produces one record a request with 10,000 rules, in turns with a broker without an
+    authorizer."""
     kind = isinstance(side, Theirs)
     free = bench.sides(f"rules-open-{bench.forgotten}", "os")[kind]
     side.settings |= AUTHORIZER
@@ -315,7 +320,7 @@ def loaded(topic: str, mode: str, words: Callable[[Size], dict[str, object]]) ->
 
 
 def each(work: Callable[[SecurityBench, Side, int], None], what: Callable[[Size], int]) -> Measure:
-    """CPU of the broker for each piece of some work."""
+    """Measures the broker's CPU time for each of `what` pieces of work."""
 
     def measure(bench: SecurityBench, side: Side) -> Figures:
         count = what(bench.size)
@@ -333,7 +338,7 @@ def each(work: Callable[[SecurityBench, Side, int], None], what: Callable[[Size]
 def echoed(
     request_bytes: int, answer_bytes: int, words: Callable[[Size], dict[str, object]]
 ) -> Measure:
-    """The same bytes both ways over TLS where nothing is done with them."""
+    """Moves the same bytes both ways over TLS, with a program that does no work with them."""
 
     def measure(bench: SecurityBench, _side: Side) -> Figures:
         path = bench.data / f"echo-{request_bytes}.request"

@@ -1,7 +1,7 @@
-"""The two brokers of a comparison, each in its own process, and what can be read of a process.
+"""The two brokers of a comparison, each in its own process, and measurements of a process.
 
-Both sides have the same face: `start`, `stop`, `port`, `pid`, `data_dir`. Durability is named the
-same on both: `os` leaves flushing to the kernel (Kafka's own default; `log.durability=os` here),
+Both sides have the same interface: `start`, `stop`, `port`, `pid`, `data_dir`. Durability has the
+same names on both: `os` leaves flushing to the kernel (Kafka's default; `log.durability=os` here),
 `fsync` flushes before a produce is answered (`log.durability=fsync` here, the topic setting
 `flush.messages=1` at Kafka, which is `log.flush.interval.messages=1` for one topic).
 """
@@ -23,7 +23,7 @@ from rival import Rival, end, free_ports, spawn
 from rival import ZooKeeper as ZooKeeper  # of bench/cluster.py
 
 CPU_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-START_TIMEOUT_S = 300  # Kafka with thousands of partitions takes its time
+START_TIMEOUT_S = 300  # Kafka with thousands of partitions starts slowly
 POLL_S = 0.002
 
 
@@ -32,15 +32,15 @@ class SideError(RuntimeError):
 
 
 class Ours:
-    """barnabas as it is installed beside this interpreter."""
+    """barnabas as installed beside this interpreter."""
 
     name = "barnabas"
 
     def __init__(self, data_dir: Path, durability: str) -> None:
         self.data_dir, self.durability = data_dir, durability
         self.port = free_ports(1)[0]
-        self.command: list[str] | None = None  # another program that takes our command line
-        self.settings: dict[str, str] = {}  # on top of those that every run has
+        self.command: list[str] | None = None  # another program that accepts our command line
+        self.settings: dict[str, str] = {}  # in addition to those of every run
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -49,7 +49,7 @@ class Ours:
         return self._process.pid
 
     def spawn(self) -> None:
-        """Starts the process and does not wait."""
+        """Starts the process and does not wait for it."""
         command = self.command or self._installed()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         settings = {
@@ -94,7 +94,7 @@ class Ours:
 
 
 class Theirs(Rival):
-    """Apache Kafka, with the settings and JVM flags it ships with."""
+    """Apache Kafka, with the settings and JVM flags of its distribution."""
 
     name = "kafka"
 
@@ -112,7 +112,8 @@ Side = Ours | Theirs
 
 # ---- asking a broker ----
 def ask(port: int, key: int, version: int, body: bytes, timeout_s: float = 30) -> bytes:
-    """One request in a version with an inflexible header; the answer after its correlation id."""
+    """Sends one request in a version with an inflexible header. Returns the answer after its
+    correlation id."""
     frame = struct.pack(">hhih", key, version, 1, 5) + b"bench" + body
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as sock:
         sock.sendall(struct.pack(">i", len(frame)) + frame)
@@ -133,7 +134,7 @@ def text(value: str) -> bytes:
 
 
 class Reader:
-    """Takes fields from the front of an answer."""
+    """Reads fields from the front of an answer."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -153,7 +154,7 @@ class Reader:
 
 
 def led_partitions(port: int) -> int | None:
-    """How many partitions have a leader, or None while no broker is named (Metadata 1)."""
+    """Returns the number of partitions with a leader, or None while Metadata 1 names no broker."""
     reader = Reader(ask(port, 3, 1, struct.pack(">i", -1)))
     brokers = reader.number("i")
     for _ in range(brokers):
@@ -171,7 +172,7 @@ def led_partitions(port: int) -> int | None:
 
 
 def wait_for_metadata(port: int, partitions: int) -> None:
-    """Until Metadata names a broker and so many partitions that have a leader."""
+    """Waits until Metadata names a broker and so many partitions with a leader."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
@@ -189,7 +190,7 @@ def create_topic(
     settings: dict[str, str] | None = None,
     timeout_ms: int = 30_000,
 ) -> None:
-    """CreateTopics 2; returns when every partition can be used."""
+    """Creates a topic (CreateTopics 2). Returns when clients can use every partition."""
     rows = b"".join(text(key) + text(value) for key, value in (settings or {}).items())
     body = (
         struct.pack(">i", 1)
@@ -208,7 +209,7 @@ def create_topic(
 
 
 def end_offset(port: int, topic: str) -> int:
-    """Of partition 0."""
+    """Returns the end offset of partition 0."""
     body = struct.pack(">ii", -1, 1) + text(topic) + struct.pack(">iiq", 1, 0, -1)
     reader = Reader(ask(port, 2, 1, body))
     reader.number("i"), reader.text(), reader.number("i"), reader.number("i")
@@ -219,7 +220,8 @@ def end_offset(port: int, topic: str) -> int:
 
 
 def wait_until_usable(port: int, name: str, partitions: int) -> None:
-    """Until ListOffsets 1 answers for each: Kafka names leaders before their logs are there."""
+    """Waits until ListOffsets 1 answers for each partition: Kafka names leaders before their logs
+    exist."""
     asked = b"".join(struct.pack(">iq", index, -1) for index in range(partitions))
     body = struct.pack(">ii", -1, 1) + text(name) + struct.pack(">i", partitions) + asked
     deadline = time.monotonic() + START_TIMEOUT_S
@@ -239,17 +241,17 @@ def wait_until_usable(port: int, name: str, partitions: int) -> None:
 
 # ---- reading a process and the machine ----
 def cpu_s(pid: int) -> float:
-    """User and system seconds of all threads of a process so far."""
+    """Returns the user and system seconds of all threads of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * CPU_TICK_S
 
 
 @contextlib.contextmanager
 def apart(pid: int) -> Iterator[None]:
-    """This process and what it starts on the first core, a process's threads on the others.
+    """Places this process and its children on the first core, a process's threads on the others.
 
-    Where load and broker share cores the scheduler decides what waking costs: 2 us on one core,
-    20 on another one of a virtual machine that is asleep. Here it is always another.
+    Where load and broker share cores the scheduler decides what a wake-up costs: 2 us on the same
+    core, 20 us on another core of a virtual machine that is asleep. Here it is always another core.
     """
     cores = os.sched_getaffinity(0)
     first = {min(cores)}
@@ -263,9 +265,10 @@ def apart(pid: int) -> Iterator[None]:
 
 
 def place(pid: int, cores: set[int]) -> None:
-    """Every thread that a process has now; one made later follows the thread that makes it."""
+    """Sets the cores of every thread that a process has now. A later thread inherits them from the
+    thread that starts it."""
     for thread in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        with contextlib.suppress(ProcessLookupError):  # the thread has ended
             os.sched_setaffinity(int(thread), cores)
 
 
@@ -277,22 +280,24 @@ def resident_mb(pid: int) -> float:
 
 
 def machine_busy_s() -> float:
-    """Seconds of all cores that were not idle so far."""
+    """Returns the seconds so far in which cores were not idle, summed over all cores."""
     fields = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) * CPU_TICK_S
 
 
 def recycle_memory(size: int) -> None:
-    """Touches and frees so many bytes, so that the page cache grows into pages the machine has.
+    """Touches and frees so many bytes, so that the page cache grows into memory that the machine
+    has.
 
-    A guest gives freed memory back to its host; the first touch of a page then costs more than all
-    the rest of a produce request, and would hit whichever broker happens to run next.
+    A guest gives freed memory back to its host. The first touch of a page then costs more than the
+    rest of a produce request, and would affect whichever broker runs next.
     """
     mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
 
 
 def drop_from_cache(data_dir: Path, topic: str) -> None:
-    """Writes a topic's segments to disk and forgets them, so that no later run pays for them."""
+    """Writes a topic's segments to disk and drops them from the page cache, so that later runs do
+    not pay for them."""
     for path in data_dir.glob(f"data/{topic}-*/*.log"):
         file = os.open(path, os.O_RDONLY)
         try:

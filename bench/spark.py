@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Topics into Spark: the format `barnabas` beside spark-sql-kafka, on the same data in one session.
+"""Reads topics into Spark: compares the format `barnabas` with spark-sql-kafka, in one session.
 
     python bench/spark.py [--records N] [--repeats N] [--warm N] [--rows 100-noop,...] [--out DIR]
 
-Our broker and Apache Kafka hold the same records, four partitions of each topic, not compressed,
-no keys. One session (local[2], 2 GB) reads them with each reader in turn, who goes first changing,
-into nothing (`noop`) or parquet, `warm` times unmeasured and then `repeats` times. CPU is user and
-system time of the JVM and all Python workers below it, per record; the broker's is told beside it.
-The table has medians; ratios are to unmodified spark-sql-kafka 4.2.0 on our broker, and of its own
-line (`kafka`: wall) to the same on Apache Kafka; the last column has CPU to that one, too.
+Our broker and Apache Kafka hold the same records: four partitions for each topic, not compressed,
+without keys. One session (local[2], 2 GB) reads them with each reader in turn, in a changing order,
+into nothing (`noop`) or parquet: `warm` times without measuring and then `repeats` times. CPU is
+user and system time of the JVM and all its Python workers for each record; the broker's CPU is
+beside it. The table has medians. Ratios compare with unmodified spark-sql-kafka 4.2.0 on our
+broker. The line of this baseline (`kafka`: wall time) compares with the same on Apache Kafka, and
+so does the last column for CPU.
 
 Needs barnabas[spark], bench/spark_sql_kafka/fetch and bench/kafka/fetch 4.3.1.
 """
@@ -41,8 +42,8 @@ READERS = ("files", "wire", "kafka", "kafka on Apache Kafka")
 
 @dataclass(frozen=True)
 class Row:
-    """One kind of job. bars: the most that each reader may take of the baseline's CPU; for
-    `kafka` of its own wall time on Apache Kafka."""
+    """One kind of job. `bars`: the most that each reader may take, relative to the baseline's CPU;
+    for `kafka`, relative to its own wall time on Apache Kafka."""
 
     size: int  # bytes of a value
     sink: str
@@ -71,7 +72,7 @@ def fill(port: int, topic: str, count: int, size: int) -> None:
     producer = Producer(
         {"bootstrap.servers": servers, "linger.ms": 20, "queue.buffering.max.messages": 2_000_000}
     )
-    # As Kafka's own performance tool makes them: random capitals.
+    # Random capital letters, as in Kafka's own performance tool.
     chance = random.Random(size)
     values = [bytes(chance.choices(range(65, 91), k=size)) for _ in range(DISTINCT)]
     for i in range(count):
@@ -87,7 +88,8 @@ def fill(port: int, topic: str, count: int, size: int) -> None:
 
 # ---- CPU of a tree ----
 def cpu_s(pid: int) -> float:
-    """User and system time of a process, of those below it, and of those of them that ended."""
+    """Returns user and system time of a process, its descendants, and those of them that have
+    ended."""
     below: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}
     for name in os.listdir("/proc"):

@@ -1,9 +1,10 @@
-"""How long a test waits for its broker: from Broker() to the answer to an ApiVersions over TCP.
+"""Measures how long a test waits for its broker: from Broker() to an ApiVersions answer over TCP.
 
     python bench/start_in_process.py [--starts 100] [--durable] [--stages]
 
-Prints the import, the first start, and the median and 95th percentile of the starts and stops after
-it; --stages also where a start's time goes. Nothing else should run on the machine.
+Prints the time of the import, of the first start, and the median and 95th percentile of the starts
+and stops after it; with --stages also the time of each stage of a start. Nothing else should run on
+the machine.
 """
 
 import argparse

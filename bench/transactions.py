@@ -1,11 +1,11 @@
-"""A thin client of transactions: read-process-write without the reading, the same for any broker.
+"""A small transactional client: read-process-write without the reading, the same for any broker.
 
-Each of so many producers has a connection, a transactional id and a group of its own, and does one
-transaction after the other. As clients up to 3.9 do: AddPartitionsToTxn, Produce of one record
-(acks=all), AddOffsetsToTxn, TxnOffsetCommit, EndTxn. As those of 4.x do (KIP-890): Produce,
-TxnOffsetCommit, EndTxn, which gives the epoch of the next one. What is answered
-CONCURRENT_TRANSACTIONS (the broker still completes the one before) is asked again after RETRY_S,
-as clients do, and its wait counts.
+Each producer has its own connection, transactional id and group, and does one transaction after
+another. A Producer sends AddPartitionsToTxn, Produce of one record (acks=all), AddOffsetsToTxn,
+TxnOffsetCommit, EndTxn, as clients up to 3.9 do. A SecondProducer sends Produce, TxnOffsetCommit,
+EndTxn, as clients of 4.x do (KIP-890); the answer to EndTxn has the epoch of the next transaction.
+When the answer is CONCURRENT_TRANSACTIONS (the broker still completes the previous transaction) the
+producer sends the request again after RETRY_S, as clients do, and this wait counts.
 """
 
 import heapq
@@ -38,7 +38,7 @@ def flexible(key: int, version: int, body: bytes) -> bytes:
 
 
 def compact(value: bytes) -> bytes:
-    """Its length and one more as a varint, and the bytes."""
+    """Encodes bytes with their length plus one as a varint in front."""
     count, size = len(value) + 1, b""
     while count > 0x7F:
         size += bytes([count & 0x7F | 0x80])
@@ -47,18 +47,19 @@ def compact(value: bytes) -> bytes:
 
 
 def one_of_each(topic: str, index: int, rest: bytes) -> bytes:
-    """[topic, [index and the rest of its row]] in a flexible version."""
+    """Encodes one topic with one partition (`index`, then `rest`) in a flexible version."""
     row = struct.pack(">i", index) + rest + NO_TAGS
     return b"\2" + compact(topic.encode()) + b"\2" + row + NO_TAGS
 
 
 def one_partition(topic: str, index: int) -> bytes:
-    """[topic, [index and what follows it]], as most requests have it."""
+    """Encodes one topic with the start of one partition's row (`index`), as most requests have
+    it."""
     return struct.pack(">i", 1) + text(topic) + struct.pack(">ii", 1, index)
 
 
 class Producer:
-    """One transactional producer; `step` is the request that is out."""
+    """One transactional producer; `step` is the index of the request that waits for an answer."""
 
     def __init__(self, port: int, name: str, topic: str, partition: int, group: str) -> None:
         self.name, self.topic, self.partition, self.group = name, topic, partition, group
@@ -71,7 +72,7 @@ class Producer:
         row = struct.pack(">q", 5) + text("")
         self.frames = [
             frame(ADD_PARTITIONS, 0, mine + one_partition(topic, partition)),
-            b"",  # Produce: another sequence each time
+            b"",  # Produce: the sequence changes each time
             frame(ADD_OFFSETS, 0, mine + text(group)),
             frame(TXN_COMMIT, 0, grouped + one_partition(topic, partition) + row),
             frame(END, 0, mine + b"\1"),
@@ -104,11 +105,11 @@ class Producer:
         return frame(PRODUCE, 7, body)
 
     def answered(self, answer: bytes) -> int:
-        """The error code of the answer to the request that is out."""
+        """Returns the error code of the answer to the current request."""
         return code_of(self.step, answer)
 
     def read(self) -> int | None:
-        """The error code of a whole answer."""
+        """Reads from the socket. Returns the error code of a complete answer, else None."""
         self.received += self.sock.recv(1 << 16)
         if len(self.received) < 4 or len(self.received) < 4 + int.from_bytes(self.received[:4]):
             return None
@@ -117,7 +118,8 @@ class Producer:
 
 
 class SecondProducer(Producer):
-    """One of the second version (KIP-890): its frames are of one epoch, so of one transaction."""
+    """A producer of transactions of version 2 (KIP-890): each transaction has its own epoch and
+    frames."""
 
     def begin(self) -> None:
         index, producer = self.partition, struct.pack(">qh", self.id, self.epoch)
@@ -136,7 +138,7 @@ class SecondProducer(Producer):
         super().begin()
 
     def answered(self, answer: bytes) -> int:
-        topic_bytes = len(self.topic) + 2 + 4 + 1  # with both counts and the partition's index
+        topic_bytes = len(self.topic) + 2 + 4 + 1  # includes both counts and the partition's index
         if self.step == 0:
             return int(struct.unpack_from(">h", answer, 1 + topic_bytes)[0])
         if self.step == 1:
@@ -146,13 +148,14 @@ class SecondProducer(Producer):
 
 
 def code_of(step: int, answer: bytes) -> int:
-    """The one error code in an answer of that step, after its correlation id."""
+    """Returns the only error code in an answer of that step; `answer` begins after its correlation
+    id."""
     if step in (2, 4):
         return struct.unpack_from(">h", answer, 4)[0]  # after the throttle time
     if step == 1:
         (size,) = struct.unpack_from(">h", answer, 4)
         return struct.unpack_from(">h", answer, 6 + size + 4 + 4)[0]
-    return struct.unpack(">h", answer[-2:])[0]  # the last field of all
+    return struct.unpack(">h", answer[-2:])[0]  # the last field
 
 
 def init_producer(port: int, name: str) -> tuple[int, int]:
@@ -181,7 +184,7 @@ def run(
     tag: str,
     kind: type[Producer] = Producer,
 ) -> list[float]:
-    """Seconds that each transaction took; the run's own length is the last."""
+    """Returns the seconds of each transaction; the last value is the length of the run."""
     chosen = selectors.DefaultSelector()
     producers = [
         kind(port, f"{tag}-{at}", topic, at % partitions, f"{tag}-group-{at}")
@@ -189,7 +192,7 @@ def run(
     ]
     for one in producers:
         chosen.register(one.sock, selectors.EVENT_READ, one)
-    again: list[tuple[float, int]] = []  # when, and who asks the same once more
+    again: list[tuple[float, int]] = []  # when to send the request again, and for which producer
     took: list[float] = []
     began = time.perf_counter()
     for one in producers:
