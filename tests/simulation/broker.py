@@ -1,7 +1,7 @@
 """One broker of a simulated cluster: the shipped code, composed without threads and sockets.
 
 Metadata, controller, replicas, fetchers, ISR changes, log and native handlers are those that
-`barnabas start` runs (broker/stages composes them there). What a thread does there in a loop is an
+`barnabas start` runs (broker/stages composes them there). The loop of a thread there becomes an
 `Actor` here: the world runs one step of one actor at a time.
 """
 
@@ -82,7 +82,7 @@ SETTINGS = {
 
 
 class StillThread:
-    """Takes the place of NamedThread: the world runs the steps of its object."""
+    """Takes the place of NamedThread, but runs nothing: the world runs the steps of its object."""
 
     def __init__(self, target: Callable[[], object], name: str, daemon: bool = True) -> None:
         self.owner: Any = target.__self__  # type: ignore[attr-defined]
@@ -101,8 +101,8 @@ class StillThread:
 
 @dataclass(slots=True)
 class Actor:
-    """What a thread does. `due` says when it runs by itself (monotonic ns), `wakes` whether it has
-    something to do at once; `step` runs it and returns after how many seconds it runs again."""
+    """The work of one thread. `due` is the time at which it runs by itself (monotonic ns), `wakes`
+    returns whether it has work now; `step` runs it and returns the seconds until it runs again."""
 
     name: str
     step: Callable[[], float | None]
@@ -111,7 +111,7 @@ class Actor:
 
 
 class SimConnection(Connection):
-    """A connection whose frames the world carries. `port` is the id of the broker."""
+    """A connection whose frames the world delivers. `port` is the id of the broker."""
 
     world: World
     source: SimBroker
@@ -158,7 +158,7 @@ class SimConnection(Connection):
 
 
 def without_threads() -> Iterator[None]:
-    """Replaces threads and connections of the shipped modules; for a `with` of contextlib."""
+    """Replaces threads and connections of the shipped modules, as a context manager."""
     replaced = [
         (channel_manager, "NamedThread", StillThread),
         (controller_thread, "NamedThread", StillThread),
@@ -176,7 +176,7 @@ def without_threads() -> Iterator[None]:
 
 
 class SimBroker:
-    """A broker that can be started, killed, and started again. `life` counts its starts."""
+    """A broker that the world can start, kill, and start again. `life` counts its starts."""
 
     def __init__(self, world: World, node_id: int, folder: Path) -> None:
         self.world, self.node_id, self.folder = world, node_id, folder
@@ -198,7 +198,8 @@ class SimBroker:
     # -- start and end
 
     def start(self) -> None:
-        """As the stages of `barnabas start`. Raises MetadataError when ZooKeeper is away."""
+        """Starts the broker as the stages of `barnabas start` do. Raises MetadataError when
+        ZooKeeper cannot be reached."""
         self.life += 1
         self._undo = ExitStack()
         world, undo = self.world, self._undo
@@ -304,7 +305,8 @@ class SimBroker:
             row.handle.close(clean=False)
 
     def kill(self) -> None:
-        """kill -9: what was written stays, the session ends on the server later."""
+        """Kills the broker as kill -9 does: written bytes stay, and the server ends the session
+        later."""
         assert self.is_running
         self.is_running = self.is_paused = self.is_dying = False
         self.actors, self.parked = [], []
@@ -333,7 +335,8 @@ class SimBroker:
     # -- actors
 
     def all_actors(self) -> list[Actor]:
-        """With those of the threads that come and go: fetchers and channels."""
+        """Returns all actors, including those of threads that come and go: fetchers and
+        channels."""
         found = list(self.actors)
         for fetcher in list(self.fetchers._fetchers.values()):
             due = self._fetcher_due.setdefault(fetcher, self.world.now_ns)
@@ -378,12 +381,13 @@ class SimBroker:
     # -- requests
 
     def takes_now(self, key: int) -> bool:
-        """Whether a request can be handled at this moment: Python's handlers wait while another
-        thread of this broker is in the middle of a step; native ones never do."""
+        """Returns whether the broker can handle a request now. Handlers in Python wait while
+        another thread of this broker is in the middle of a step; native handlers never wait for
+        that."""
         return key in (PRODUCE, FETCH) or not self.is_busy
 
     def handle(self, frame: bytes) -> bytes | None:
-        """The answer to a frame without its size; None: there is none now."""
+        """Returns the answer to a frame without its size, or None when there is no answer now."""
         key = int.from_bytes(frame[:2], "big")
         if key == PRODUCE:
             answer = self.produces.handle_frame(frame)
@@ -414,7 +418,8 @@ class SimBroker:
 
 
 def fault_of(numbers: Callable[[], float], probability: float) -> Fault:
-    """A fault of one operation on ZooKeeper, now and then."""
+    """Returns a fault for one operation on ZooKeeper with the given probability, else
+    Fault.NONE."""
     if numbers() >= probability:
         return Fault.NONE
     return (Fault.UNREACHABLE, Fault.LOST_REQUEST, Fault.LOST_ANSWER)[int(numbers() * 3)]

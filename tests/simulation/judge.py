@@ -1,4 +1,4 @@
-"""What must hold in a simulated cluster, looked at after every step and at the end.
+"""Checks the invariants of a simulated cluster, after every step and at the end.
 
 - A record that was once below a high watermark stays at its offset, on every broker.
 - A partition has at most one leader in each leader epoch.
@@ -23,11 +23,11 @@ READ_BYTES = 1 << 20
 
 
 class Violation(AssertionError):
-    """An invariant does not hold."""
+    """Reports that an invariant does not hold."""
 
 
 def records_of(data: bytes) -> list[tuple[int, int, bytes]]:
-    """Offset, leader epoch and value of each record of whole batches."""
+    """Yields offset, leader epoch and value of each record of whole batches."""
     found, at = [], 0
     while at + BATCH_HEADER_BYTES <= len(data):
         header = parse_header(data[at:])
@@ -42,13 +42,13 @@ def records_of(data: bytes) -> list[tuple[int, int, bytes]]:
 
 
 class Judge:
-    """Sees the cluster as somebody who reads all of its memory."""
+    """Checks the cluster with access to all of its memory."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._leaders: dict[tuple[Place, int], int] = {}
         self._committed: dict[Place, dict[int, bytes]] = {}
-        self._seen_to: dict[tuple[Place, int, int], int] = {}  # by place, broker and its life
+        self._seen_to: dict[tuple[Place, int, int], int] = {}  # by partition, broker, life
         self.acknowledged: dict[Place, dict[int, bytes]] = {}
 
     def acknowledge(self, place: Place, offset: int, value: bytes) -> None:
@@ -58,7 +58,7 @@ class Judge:
                             f" {value!r}")  # fmt: skip
 
     def look(self) -> None:
-        """After a step: all brokers that run."""
+        """Checks all running brokers after a step."""
         for broker in self._world.brokers.values():
             if broker.is_running:
                 for place in self._world.places:
@@ -100,7 +100,7 @@ class Judge:
             begin = rows[-1][0] + 1
 
     def check_end(self) -> None:
-        """When all brokers run and all replicas are in sync."""
+        """Checks the end state, when all brokers run and all replicas are in sync."""
         for place in self._world.places:
             logs = {}
             for broker in self._world.brokers.values():

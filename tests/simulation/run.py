@@ -1,9 +1,9 @@
-"""Runs seeds of the simulated cluster, and says what happened in each.
+"""Runs seeds of the simulated cluster, and prints the events of each.
 
     cd tests && python -m simulation.run [--first SEED] [--seeds N] [--steps N] [--trace]
 
 A seed counts when it had acknowledged records, elections, truncations and expired sessions. The
-exit status is 1 when an invariant did not hold; --trace prints all that happened in such a seed.
+exit status is 1 when an invariant did not hold; --trace prints all events of such a seed.
 """
 
 from __future__ import annotations

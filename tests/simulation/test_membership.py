@@ -1,4 +1,4 @@
-"""What a broker writes of itself, on the model of ZooKeeper."""
+"""Tests what a broker writes about itself into the model of ZooKeeper."""
 
 from simulation.zookeeper_model import Server, Session
 
@@ -13,8 +13,8 @@ def tree():
 
 
 def test_a_controller_that_is_elected_again_in_its_session_keeps_its_epoch():
-    """With a later epoch than that of the tree, its fence would refuse all that it writes, and no
-    other broker could take its place."""
+    """With a later epoch than the tree has, the check of the epoch would refuse all its writes, and
+    no other broker could take its place."""
     session = tree()
     assert take_control(session, 1, 0) == 1
     assert take_control(session, 1, 0) == 1

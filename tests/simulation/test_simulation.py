@@ -25,7 +25,7 @@ def check(seed):
 
 
 def test_known_seeds():
-    """Among them those that have found bugs."""
+    """The seeds include those that have found bugs."""
     for seed in KNOWN_SEEDS:
         check(seed)
 
@@ -46,7 +46,7 @@ def test_a_seed_repeats_exactly():
 
 
 def found(planted: str) -> int:
-    """The first seed in which the planted bug is seen."""
+    """Returns the first seed that finds the planted bug."""
     for seed in range(1, PLANTED_SEEDS + 1):
         if simulated(seed)[1] is not None:
             return seed
@@ -54,7 +54,7 @@ def found(planted: str) -> int:
 
 
 def test_an_isr_that_is_written_without_its_version_is_found(monkeypatch):
-    """The leader overwrites what the controller has decided meanwhile."""
+    """The leader overwrites a decision that the controller has made since."""
     operation = isr.Change.operation.fget
     monkeypatch.setattr(
         isr.Change,
@@ -66,7 +66,7 @@ def test_an_isr_that_is_written_without_its_version_is_found(monkeypatch):
 
 
 def test_a_restarted_member_of_the_isr_that_counts_as_steady_is_found(monkeypatch):
-    """It may have lost records that were not flushed (KIP-903)."""
+    """The member may have lost records that were not flushed (KIP-903)."""
 
     def steady(partition, brokers):
         state = partition.state
@@ -77,7 +77,7 @@ def test_a_restarted_member_of_the_isr_that_counts_as_steady_is_found(monkeypatc
 
 
 def test_a_follower_with_the_epoch_of_a_former_registration_is_found(monkeypatch):
-    """A bug that the simulation has found: such a follower never came into an ISR again."""
+    """The simulation found this bug: such a follower never joined an ISR again."""
     epochs = {}
 
     def first_epoch(broker):

@@ -1,4 +1,5 @@
-"""The model of ZooKeeper, by the conformance suite of stores, and beside the real server."""
+"""Tests the model of ZooKeeper with the conformance suite of stores, and against the real
+server."""
 
 import contextlib
 import itertools
@@ -32,7 +33,8 @@ STEPS, SETTLE_S = 30, 20
 
 
 class Pumped:
-    """A store for the suite: one call of the model at a time, and a thread that calls watches."""
+    """A store for the suite: runs one call of the model at a time, and calls watches on a
+    thread."""
 
     def __init__(self):
         now_ms = itertools.count(1_700_000_000_000)
@@ -101,7 +103,7 @@ def server(tmp_path_factory):
 
 
 class Told:
-    """Watches of one session that note what they see."""
+    """Records the events that the watches of one session get."""
 
     def __init__(self):
         self.events = []
@@ -110,7 +112,7 @@ class Told:
         return lambda event: self.events.append((event.path, event.type, name))
 
     def ordered(self):
-        """The events, with the watches of one event in the order of their names."""
+        """Returns the events, with the watches of one event in the order of their names."""
         groups = itertools.groupby(self.events, key=lambda event: event[:2])
         return [event for _key, group in groups for event in sorted(group, key=lambda e: e[2])]
 
@@ -133,7 +135,8 @@ def operation(source):
 
 
 def attempt(call):
-    """The result of a call, or the name of its error and where it was."""
+    """Returns the result of a call, or the name of its error and the index of the failed
+    operation."""
     try:
         return call()
     except MultiFailed as failed:
@@ -143,12 +146,13 @@ def attempt(call):
 
 
 def unnumbered(path):
-    """ZooKeeper counts all children that a node ever had, the model the sequential ones."""
+    """Hides sequence numbers: ZooKeeper counts all children that a node ever had, the model only
+    sequential ones."""
     return re.sub(r"-\d{10}$", "-N", path)
 
 
 def without_times(results):
-    """Versions and paths; numbers of commits and times differ."""
+    """Keeps versions and paths; commit numbers and times differ."""
     if not isinstance(results, list):
         return results
     return [row.version if hasattr(row, "version") else row and unnumbered(row) for row in results]
@@ -169,7 +173,7 @@ def seen(tree):
 
 
 def settled(trees, told):
-    """Waits until all watches of earlier commits were called."""
+    """Waits until all watches of earlier commits have been called."""
     for tree, row in zip(trees, told, strict=True):
         done = threading.Event()
         tree.exists("/settled", lambda _event, done=done: done.set())
@@ -183,7 +187,7 @@ def settled(trees, told):
 
 @pytest.mark.parametrize("part", range(4))
 def test_random_operations_of_two_sessions_beside_zookeeper(server, part):
-    """Multis, watches in their order, ephemerals, and the expiry of a session."""
+    """Covers multis, the order of watches, ephemerals, and the expiry of a session."""
     settings = ZooKeeperSettings(
         hosts=server.address, chroot=server.new_chroot(), session_timeout_ms=20_000
     )

@@ -1,11 +1,11 @@
-"""A cluster in one thread: brokers, ZooKeeper, network and clock, driven by a seed.
+"""Runs a cluster in one thread: brokers, ZooKeeper, network and clock, driven by a seed.
 
 The world runs one step of one actor after the other (simulation/broker.py). While an actor waits
-for ZooKeeper or for another broker, actors of other brokers may run: there the steps interleave as
-threads of several machines do. Time passes when nobody has anything to do, and a little at each
-step. Every choice comes from one random number generator, so that a seed repeats exactly.
+for ZooKeeper or for another broker, actors of other brokers may run: in this way steps interleave
+like threads of several machines. Time passes when no actor has work, and a little at each step.
+Every choice comes from one random number generator, so a seed repeats exactly.
 
-Faults: brokers killed, with or without what they did not flush, and paused; connections between two
+Faults: brokers killed, with or without their unflushed bytes, and paused; connections between two
 brokers or to ZooKeeper cut in one or both directions; sessions that expire; requests and answers
 that are lost, and requests that arrive late, after their sender has given up; jumps of the wall
 clock.
@@ -45,7 +45,7 @@ SETTLE_NS = 120 * 10**9
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How often things happen, at each step."""
+    """The probability of each event at a step."""
 
     produce: float = 0.25
     fault: float = 0.02
@@ -77,12 +77,12 @@ def _no_surprise() -> Iterator[None]:
 
 
 class Killed(BaseException):
-    """A broker is killed in the middle of a step."""
+    """Raised where a broker is killed in the middle of a step."""
 
 
 class World:
-    """`run` does `steps` steps with faults, ends the faults, and waits until the replicas are
-    equal. Raises Violation."""
+    """A simulated cluster. `run` does `steps` steps with faults, ends the faults, and waits until
+    the replicas are equal. Raises Violation."""
 
     def __init__(
         self, seed: int, folder: Path, brokers: int = 3, rates: Rates | None = None
@@ -179,7 +179,7 @@ class World:
         self.judge.check_end()
 
     def _until(self, condition: Callable[[], bool], why: str) -> None:
-        """Runs steps, also of time, until a condition holds."""
+        """Runs steps, and lets time pass, until a condition holds."""
         end_ns = self.now_ns + SETTLE_NS
         while not condition():
             if self.now_ns > end_ns:
@@ -282,7 +282,7 @@ class World:
             self.running = before
 
     def _interleave(self) -> None:
-        """Others run while an actor waits."""
+        """Runs other actors while one actor waits."""
         if self._depth < DEPTH_MAX and self._has_faults and self._happens(self.rates.interleave):
             self._depth += 1
             try:
@@ -391,7 +391,8 @@ class World:
         )
 
     def carry(self, source: SimBroker, node_id: int, frame: bytes) -> bytes | None:
-        """A request from one broker to another. Returns the answer; None: none came."""
+        """Delivers a request from one broker to another. Returns the answer, or None when none
+        arrives."""
         self._interleave()
         self._kill_in_a_step(source)
         target, key = self.brokers[node_id], int.from_bytes(frame[:2], "big")
@@ -415,7 +416,7 @@ class World:
         return answer
 
     def _deliver_late(self) -> None:
-        """A request whose sender has given up."""
+        """Delivers a request whose sender has given up."""
         at = self._random.randrange(len(self._late))
         node_id, life, frame = self._late[at]
         target, key = self.brokers[node_id], int.from_bytes(frame[:2], "big")
@@ -427,7 +428,7 @@ class World:
             self._handled(target, frame)
 
     def _handled(self, target: SimBroker, frame: bytes) -> bytes | None:
-        """What a broker answers; None when it is killed or cannot answer."""
+        """Returns the answer of a broker, or None when it is killed or cannot answer."""
         with self._as(target):
             try:
                 return target.handle(frame)
@@ -440,7 +441,7 @@ class World:
     # -- clients
 
     def _produce(self) -> None:
-        """One record with acks=all, to whom some broker names as the leader."""
+        """Sends one record with acks=all to the broker that some broker names as the leader."""
         alive = [row for row in self.brokers.values() if row.is_running and not row.is_paused]
         if not alive or len(self._waiting) > 20:
             return
@@ -469,7 +470,7 @@ class World:
         self.counts["produced"] += 1
 
     def _poll(self) -> None:
-        """Looks whether produce requests that wait for followers are answered."""
+        """Checks whether produce requests that wait for followers are answered."""
         for number, (place, value, (leader, life, parked)) in list(self._waiting.items()):
             if not leader.is_running or leader.life != life:
                 del self._waiting[number]
@@ -522,8 +523,9 @@ class World:
             broker.kill()
 
     def _fault_power(self, broker: SimBroker) -> None:
-        """Power is cut at one broker while all others run and are reached. Until it has its records
-        again, nothing else happens: with log.durability=os a second fault may lose records."""
+        """Cuts the power of one broker while all others run and are reachable. No other fault
+        happens until the broker has its records again: with log.durability=os a second fault may
+        lose records."""
         everyone = self.brokers.values()
         if broker.is_busy or self._cuts or not all(self._is_steady(row) for row in everyone):
             return
@@ -535,7 +537,7 @@ class World:
             self._tear(broker.folder / f"{place[0]}-{place[1]}", floor)
 
     def _is_steady(self, broker: SimBroker) -> bool:
-        """Whether a broker runs, and is a member of every ISR that was written since it has
+        """Returns whether a broker runs, and is a member of every ISR that was written since it has
         registered."""
         if not broker.is_running or broker.is_paused:
             return False
@@ -556,7 +558,7 @@ class World:
         return self._torn is None
 
     def _tear(self, folder: Path, floor: int) -> None:
-        """Cuts the newest segment at a random byte above what was flushed."""
+        """Cuts the newest segment at a random byte above the flushed end."""
         files = sorted(folder.glob("*.log"))
         if not files:
             return
@@ -597,7 +599,7 @@ class World:
             self._cuts.clear()
 
     def _fault_expire(self, broker: SimBroker) -> None:
-        """The server ends the session of a broker that runs."""
+        """Lets the server end the session of a running broker."""
         if broker.is_running and self.server.knows(broker.session.session_id):
             self._note("expired", f"session of {broker.node_id}")
             self._expiries.pop(broker.session.session_id, None)
@@ -614,7 +616,7 @@ class World:
         self._start(broker)
 
     def _fault_elect(self, broker: SimBroker) -> None:
-        """The preferred replicas are to lead again, if this broker is the controller."""
+        """Elects the preferred replicas again, if this broker is the controller."""
         if not broker.is_running or broker.is_paused or broker.is_busy:
             return
         with self._as(broker):

@@ -39,12 +39,12 @@ LIMITS = Limits(multi_operations_max=5_000, multi_bytes_max=0xFFFFF - 1024, oper
 
 
 class Fault(enum.Enum):
-    """What happens to one operation of a session."""
+    """The outcome of one operation of a session."""
 
     NONE = "none"
     UNREACHABLE = "unreachable"  # it is not carried out
     LOST_REQUEST = "lost request"  # it is not carried out, and the client does not know that
-    LOST_ANSWER = "lost answer"  # it is carried out, and the client does not know that
+    LOST_ANSWER = "lost answer"  # it is carried out, and the client does not know this
 
 
 @dataclass
@@ -74,8 +74,8 @@ class Server:
         return session_id in self._sessions
 
     def expire(self, session_id: int) -> None:
-        """Ends a session on the server: removes its ephemerals, in one commit. Its client learns of
-        it when it asks next, or when its connection is broken."""
+        """Ends a session on the server, and removes its ephemerals in one commit. Its client learns
+        of this with its next operation, or when its connection breaks."""
         if self._sessions.pop(session_id, None) is None:
             return
         self.expired += 1
@@ -99,7 +99,7 @@ class Server:
 
 
 class _Queue:
-    """The calls of watches and listeners that wait for the driver."""
+    """The calls of watches and listeners that the driver still has to make."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[Callable, object]] = deque()
@@ -108,14 +108,16 @@ class _Queue:
         self.waiting.append((function, argument))
 
     def stop(self) -> None:
-        """Nothing to end: there is no thread."""
+        """Does nothing, because there is no thread."""
 
 
 class Session(MetadataTree):
-    """One client of the server; after an expiry it goes on with a new session, as ZooKeeperTree.
+    """One client of the server. After an expiry it continues with a new session, like
+    ZooKeeperTree.
 
-    `before` is called before each operation and says what happens to it: there the driver lets
-    other brokers run, and makes faults."""
+    `before` is called before each operation and returns its fault. In this call the driver lets
+    other brokers run.
+    """
 
     is_shared = True
     limits = LIMITS
@@ -139,7 +141,7 @@ class Session(MetadataTree):
 
     @property
     def waits(self) -> bool:
-        """Whether a watch or a listener is to be called."""
+        """Returns whether a watch or a listener has to be called."""
         return bool(self._queue.waiting)
 
     def deliver(self) -> None:
@@ -148,12 +150,12 @@ class Session(MetadataTree):
         function(argument)
 
     def see(self, events: Sequence[WatchEvent]) -> None:
-        """The server tells a connected client of a commit."""
+        """Tells a connected client of a commit."""
         if self._state is SessionState.CONNECTED:
             self._watches.fire(events)
 
     def disconnect(self) -> None:
-        """Breaks the connection; the session goes on, on the server."""
+        """Breaks the connection; the session continues on the server."""
         if self._state is SessionState.CONNECTED:
             self._enter(SessionState.SUSPENDED)
 
@@ -239,7 +241,7 @@ class Session(MetadataTree):
 
     def _read(self, path: str) -> None:
         check_path(path)
-        if self._ask() is not Fault.NONE:  # nobody cares whether a read was carried out
+        if self._ask() is not Fault.NONE:  # it does not matter whether a read was carried out
             self.disconnect()
             raise StoreUnreachable("the connection to ZooKeeper broke")
 
