@@ -36,8 +36,8 @@ EQUAL = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.assignment.interval.ms": "0",
 }
-# So many members in one group: they join until the last is there, and are not assigned anew for
-# each, which is quadratic on both sides.
+# So many members in one group: all join before the group is assigned. An assignment for each
+# join would be quadratic on both sides.
 MANY = {
     "group.consumer.assignment.interval.ms": "1000",
     "group.consumer.max.session.timeout.ms": "1800000",
