@@ -35,7 +35,7 @@ ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 45, 46
 
 @pytest.fixture
 def seed():
-    return int(os.environ.get("BARNABAS_FAULT_SEED", 0)) or random.SystemRandom().getrandbits(32)
+    return int(os.environ.get("BARNABAS_HISTORY_SEED", 0)) or random.SystemRandom().getrandbits(32)
 
 
 @pytest.fixture(scope="module")
