@@ -8,7 +8,7 @@ Metadata, controller, replicas, fetchers, ISR changes, log and native handlers a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -87,10 +87,9 @@ class StillThread:
     def __init__(self, target: Callable[[], object], name: str, daemon: bool = True) -> None:
         self.owner: Any = target.__self__  # type: ignore[attr-defined]
         self.name = name
-        self.is_started = False
 
     def start(self) -> None:
-        self.is_started = True
+        pass
 
     def is_alive(self) -> bool:
         return False
@@ -157,6 +156,7 @@ class SimConnection(Connection):
         self.is_open = False
 
 
+@contextmanager
 def without_threads() -> Iterator[None]:
     """Replaces threads and connections of the shipped modules, as a context manager."""
     replaced = [

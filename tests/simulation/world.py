@@ -129,7 +129,7 @@ class World:
 
     def run(self, steps: int) -> None:
         SimConnection.world = self
-        with contextmanager(without_threads)(), _no_surprise():
+        with without_threads(), _no_surprise():
             try:
                 self._begin()
                 self._has_faults = True
