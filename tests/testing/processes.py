@@ -1,4 +1,4 @@
-"""What a process holds (threads, descriptors, directories), and programs that run beside it."""
+"""What a process holds (threads, descriptors, directories, memory), and programs beside it."""
 
 import os
 import socket
@@ -62,6 +62,24 @@ def left_since(before):
     """What is held in addition to `before`. Less is possible: a client of an earlier test, whose
     threads and pipes end later, or a directory that the next broker removed."""
     return held() - before
+
+
+def resident_bytes():
+    """The memory of this process that is in the machine's memory."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def growths(work, limit_bytes):
+    """How much each run of work() added to resident_bytes(): three runs at most, the last of which
+    is the first below the limit. What work() leaves behind grows in each; the pages that the
+    allocator takes once, because earlier tests left it few, do not."""
+    grown = []
+    while len(grown) < 3 and (not grown or grown[-1] >= limit_bytes):
+        before = resident_bytes()
+        work()
+        grown.append(resident_bytes() - before)
+    return grown
 
 
 def eventually(holds, seconds=10.0):
