@@ -12,12 +12,13 @@ from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
-from barnabas.api.share_state_rows import Done, answered, refused
+from barnabas.api.share_state_rows import Done, Fields, answered, refused
+from barnabas.errors import KafkaError
 from barnabas.security.acl_codes import CLUSTER_ACTION
 from barnabas.wire import Struct
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.share.share_state import ShareKey
+    from barnabas.coordinator.share.share_state import ShareKey, StoredShare
 
 KEY = 87
 VERSIONS = (0, 1)
@@ -31,19 +32,21 @@ def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
     share = call.context.share()
     share.check_enabled()
 
-    def read(key: ShareKey, row: Struct, _done: Done) -> dict[str, object]:
-        kept = share.state.summary(key)
-        if kept is None:
-            return {"startOffset": UNINITIALIZED_OFFSET}
-        fields: dict[str, object] = {
-            "stateEpoch": kept.state_epoch,
-            "leaderEpoch": kept.leader_epoch,
-            "startOffset": kept.start,
-            "deliveryCompleteCount": kept.complete_count,
-        }
-        return fields
+    def read(key: ShareKey, _row: Struct, done: Done) -> None:
+        def found(error: KafkaError | None, kept: StoredShare | None) -> None:
+            fields: Fields = {"startOffset": UNINITIALIZED_OFFSET}
+            if kept is not None:
+                fields = {
+                    "stateEpoch": kept.state_epoch,
+                    "leaderEpoch": kept.leader_epoch,
+                    "startOffset": kept.start,
+                    "deliveryCompleteCount": kept.complete_count,
+                }
+            done(error, fields)
 
-    return answered(request, call, read, at_once=True)
+        share.state.summary(key, found)
+
+    return answered(request, call, read)
 
 
 def refuse(request: Struct, code: int, call: Call[ShareContext]) -> Struct:

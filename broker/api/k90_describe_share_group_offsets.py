@@ -6,12 +6,15 @@ are not completed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.api.access import of_rows
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
+from barnabas.api.later import Later
 from barnabas.api.share_rows import code_and_message_as_kafka
 from barnabas.errors import KafkaError, TopicAuthorizationFailed
 from barnabas.security.acl_codes import DESCRIBE, GROUP, TOPIC
@@ -27,13 +30,30 @@ CONTEXT = ShareContext
 ACCESS = of_rows(DESCRIBE, GROUP, "groups", "groups", "groupId")
 
 
-def handle(request: Struct, call: Call[ShareContext]) -> Struct:
+def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
     share = call.context.share()
     share.check_enabled()
-    return call.answer()(groups=[_group(row, share, call) for row in request.groups])
+    if not request.groups:
+        return call.answer()()
+    later = Later()
+    lock = threading.Lock()
+    groups: dict[int, Struct] = {}
+
+    def done(at: int, group: Struct) -> None:
+        with lock:
+            groups[at] = group
+            if len(groups) < len(request.groups):
+                return
+        later.settle(call.answer()(groups=[groups[at] for at in range(len(groups))]))
+
+    for at, row in enumerate(request.groups):
+        _describe(row, share, call, partial(done, at))
+    return later
 
 
-def _group(asked: Struct, share: ShareService, call: Call[ShareContext]) -> Struct:
+def _describe(
+    asked: Struct, share: ShareService, call: Call[ShareContext], done: Callable[[Struct], object]
+) -> None:
     row = call.struct("groups")
     wanted = None
     denied = []
@@ -41,12 +61,15 @@ def _group(asked: Struct, share: ShareService, call: Call[ShareContext]) -> Stru
         wanted = {topic.topicName: topic.partitions for topic in asked.topics}
         denied = [name for name in wanted if not call.may(DESCRIBE, TOPIC, name)]
     refused = [_denied(name, wanted.pop(name), call) for name in denied] if wanted else []
+
+    def described(topics: list[TopicRow]) -> None:
+        seen = call.permitted(topics, DESCRIBE, TOPIC, lambda topic: topic.name)
+        done(row(groupId=asked.groupId, topics=[_topic(topic, call) for topic in seen] + refused))
+
     try:
-        topics = share.offsets.describe(asked.groupId, wanted)
+        share.offsets.describe(asked.groupId, wanted, described)
     except KafkaError as error:
-        return row(groupId=asked.groupId, errorCode=error.code, errorMessage=error.message)
-    seen = call.permitted(topics, DESCRIBE, TOPIC, lambda topic: topic.name)
-    return row(groupId=asked.groupId, topics=[_topic(topic, call) for topic in seen] + refused)
+        done(row(groupId=asked.groupId, errorCode=error.code, errorMessage=error.message))
 
 
 def _denied(name: str, indexes: Sequence[int], call: Call[ShareContext]) -> Struct:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
@@ -18,9 +18,18 @@ from barnabas.wire.uuids import uuid_text
 if TYPE_CHECKING:
     from barnabas.coordinator.share.share_state import ShareKey
 
-Done = Callable[[KafkaError | None], object]
-# Handles one partition of a request, and returns the fields of its row. It may call `done` later.
-Part = Callable[["ShareKey", Struct, Done], "dict[str, object] | None"]
+Fields = dict[str, object]
+NOTHING: Fields = {}
+
+
+class Done(Protocol):
+    """Completes one partition of a request, with the error or the fields of its row."""
+
+    def __call__(self, error: KafkaError | None, fields: Fields = NOTHING) -> object: ...
+
+
+# Handles one partition of a request: calls `done`, at once or later, or raises a KafkaError.
+Part = Callable[["ShareKey", Struct, Done], object]
 NO_ID = bytes(16)
 
 
@@ -29,12 +38,10 @@ def answered(
     call: Call[ShareContext],
     part: Part,
     *,
-    at_once: bool = False,
     of_topics: bool = True,
 ) -> Struct | Later:
-    """Answers with a row for each partition of the request when all rows are known. `at_once`:
-    `part` returns the fields of the row and does not call `done`. Without `of_topics` a partition
-    that does not exist counts as one without a state."""
+    """Answers with a row for each partition of the request when all rows are known. Without
+    `of_topics` a partition that does not exist counts as one without a state."""
     from barnabas.coordinator.share.share_state import ShareKey
 
     if not request.groupId:
@@ -44,17 +51,18 @@ def answered(
         return call.answer()()
     later = Later()
     lock = threading.Lock()
-    fields: list[dict[str, object]] = [{} for _ in rows]
+    found: list[Fields] = [NOTHING for _ in rows]
     left = [len(rows)]
 
-    def done(at: int, error: KafkaError | None) -> None:
+    def done(at: int, error: KafkaError | None, fields: Fields = NOTHING) -> None:
         with lock:
+            found[at] = fields
             if error is not None:
-                fields[at] = {"errorCode": error.code, "errorMessage": error.message}
+                found[at] = {"errorCode": error.code, "errorMessage": error.message}
             left[0] -= 1
             if left[0]:
                 return
-        later.settle(_answer(rows, fields, call))
+        later.settle(_answer(rows, found, call))
 
     for at, (topic, row) in enumerate(rows):
         key = ShareKey(request.groupId, topic.topicId, row.partition)
@@ -62,10 +70,7 @@ def answered(
             _check(key, row)
             if of_topics:
                 _check_topic(key, call)
-            found = part(key, row, partial(done, at))
-            if at_once:
-                fields[at] = found or {}
-                done(at, None)
+            part(key, row, partial(done, at))
         except KafkaError as error:
             done(at, error)
     return later
@@ -95,7 +100,7 @@ def _check_topic(key: ShareKey, call: Call[ShareContext]) -> None:
 
 
 def _answer(
-    rows: list[tuple[Struct, Struct]], fields: list[dict[str, object]], call: Call[ShareContext]
+    rows: list[tuple[Struct, Struct]], fields: list[Fields], call: Call[ShareContext]
 ) -> Struct:
     topic_of, row_of = call.struct("results"), call.struct("results.partitions")
     topics: dict[bytes, list[Struct]] = {}

@@ -287,6 +287,7 @@ class Coordinators:
         from barnabas.coordinator.share.service import ShareService
 
         return ShareService(
+            node_id=self._given.node_id,
             table=self._given.table,
             replicas=self._given.replicas,
             cluster=lambda: self._given.reader.state,
@@ -300,6 +301,7 @@ class Coordinators:
             assign=self._given.assign,
             level=lambda: self._given.features.level("share.version"),
             closings=Closings(self._given.next_closed),
+            connect=self._given.connect,
         )
 
     def _make_dead_letters(self, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.cext.partition.purgatory import Watches
@@ -12,6 +13,8 @@ from barnabas.coordinator.groups.target_assignment import Assign
 from barnabas.coordinator.journal import CoordinatorLog
 from barnabas.coordinator.share.closings import Closings, Connection
 from barnabas.coordinator.share.dead_letters import DeadLetters
+from barnabas.coordinator.share.partition_ends import PartitionEnds
+from barnabas.coordinator.share.persister import ClusterPersister, Persister
 from barnabas.coordinator.share.sessions import ShareSessions
 from barnabas.coordinator.share.share_counts import ShareCounts
 from barnabas.coordinator.share.share_groups import ShareGroups
@@ -26,6 +29,9 @@ from barnabas.metadata.cluster_state import ClusterState
 from barnabas.server.replica_manager import ReplicaManager
 from barnabas.wire.uuids import uuid_text
 
+if TYPE_CHECKING:
+    from barnabas.client.connection import Connection as ClientConnection
+
 PRUNE_PERIOD_MS = 300_000
 
 
@@ -35,6 +41,7 @@ class ShareService:
     def __init__(
         self,
         *,
+        node_id: int,
         table: PartitionTable,
         replicas: ReplicaManager,
         cluster: Callable[[], ClusterState],
@@ -48,9 +55,10 @@ class ShareService:
         assign: Assign,
         level: Callable[[], int],
         closings: Closings,
+        connect: Callable[[int], ClientConnection] | None,
     ) -> None:
         """`make_topic` creates a topic for dead letters. `level` returns the level of the feature
-        share.version."""
+        share.version. `connect` connects to another broker; None: a single node."""
         self._level = level
         self._closings = closings
         integer = config.integer
@@ -77,6 +85,13 @@ class ShareService:
             end_of=end_of,
             counts=self.counts,
         )
+        self._remote: ClusterPersister | None = None
+        if connect is not None:
+            self._remote = ClusterPersister(
+                node_id=node_id, state=self.state, cluster=cluster, connect=connect, timers=timers
+            )
+        self.persister: Persister = self._remote or self.state
+        self._ends = PartitionEnds(replicas, cluster, connect)
         self.sessions = ShareSessions(lambda: integer("group.share.max.share.sessions"))
         self.waiting = WaitingFetches(Watches(table), timers)
         self.letters = DeadLetters(
@@ -88,9 +103,10 @@ class ShareService:
             wall_ms=wall_ms,
         )
         self.partitions = SharePartitions(
+            node_id=node_id,
             replicas=replicas,
             cluster=cluster,
-            state=self.state,
+            persister=self.persister,
             timers=timers,
             waiting=self.waiting,
             letters=self.letters,
@@ -100,7 +116,7 @@ class ShareService:
         )
         self.groups = ShareGroups(
             coordinator=coordinator,
-            state=self.state,
+            persister=self.persister,
             partitions=self.partitions,
             sessions=self.sessions,
             timers=timers,
@@ -111,18 +127,23 @@ class ShareService:
             assign=assign,
             rebalanced=self.counts.rebalanced,
         )
+        self._cluster = cluster
         self._topic_ids = cluster().topics_by_id.keys()
         self._timers = timers
         self._stopping = False
         self._prune()
-        self.offsets = ShareOffsets(self.groups, self.state, self.partitions, replicas)
+        self.offsets = ShareOffsets(self.groups, self.persister, self.partitions, self._ends)
 
     def apply(self, state: ClusterState) -> None:
         """Applies a new state of the cluster. The node calls this with each state."""
+        if self._remote is not None:
+            self._remote.apply(state)
+        self._ends.apply(state)
         self.partitions.apply(state)
         ids = state.topics_by_id.keys()
         if self._topic_ids - ids:
             self.groups.topics_deleted(lambda topic_id: uuid_text(topic_id) in ids)
+            self._forget_topics(state)
             self.counts.forget_topics(lambda name: state.topic(name) is not None)
         self._topic_ids = ids
 
@@ -135,6 +156,11 @@ class ShareService:
         """Ends the member's session and releases its acquired records, at its last request."""
         self.sessions.end(group_id, member_id)
         self.partitions.release(group_id, member_id)
+        self._group_left(group_id)
+
+    def _group_left(self, group_id: str) -> None:
+        if not self.sessions.has_group(group_id):
+            self.partitions.group_left(group_id)
 
     def watch(self, connection: Connection) -> None:
         """Ends the sessions that began on this connection when the connection closes."""
@@ -146,6 +172,7 @@ class ShareService:
         for (group_id, member_id), places in self.sessions.connection_closed(connection_id):
             self.partitions.release(group_id, member_id)
             self.waiting.look(places)  # also ends the member's own waiting fetch
+            self._group_left(group_id)
 
     def ensure_state_topic(self) -> None:
         """Creates the state topic if it does not exist. May wait. Raises NotCoordinator when it
@@ -155,13 +182,22 @@ class ShareService:
         except KafkaError as error:
             raise NotCoordinator(str(error)) from error
 
+    def _forget_topics(self, state: ClusterState) -> None:
+        ids = state.topics_by_id.keys()
+        self.state.forget_topics(lambda topic_id: uuid_text(topic_id) in ids)
+
     def _prune(self) -> None:
-        """Deletes outdated records of the state topic. A timer calls it repeatedly."""
+        """Deletes outdated records of the state topic, and the states of topics that were deleted
+        before this node coordinated them. A timer calls it repeatedly."""
+        self._forget_topics(self._cluster())
         self.state.prune()
         if not self._stopping:
             self._timers.after(PRUNE_PERIOD_MS, self._prune)
 
     def stop(self) -> None:
         self._stopping = True
+        if self._remote is not None:
+            self._remote.stop()
+        self._ends.stop()
         self.waiting.stop()
         self.letters.stop()

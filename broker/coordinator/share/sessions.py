@@ -62,6 +62,11 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def has_group(self, group_id: str) -> bool:
+        """Returns whether a member of the group has a session."""
+        with self._lock:
+            return any(key[0] == group_id for key in self._sessions)
+
     def place_count(self) -> int:
         """Returns the number of partitions in all sessions."""
         with self._lock:

@@ -1,8 +1,8 @@
 """The share groups of one coordinator: heartbeats, assignment, sessions of members, deletion.
 
 They belong to the group coordinator, and use its lock and its journal. A member's first heartbeat,
-or one with other topics, first initializes the state of the topics' partitions (share_state.py),
-then computes a new assignment; the response is sent when all of that is durable. A heartbeat that
+or one with other topics, first initializes the state of the topics' partitions (persister.py), then
+computes a new assignment; the response is sent when all of that is durable. A heartbeat that
 changes nothing is answered at once, or with the writes before it, and needs no timer. A change that
 cannot be written is written again with the whole group (groups/group_writes.py). A member gets its
 partitions as soon as they are assigned: no other member has to revoke them, because a partition may
@@ -33,6 +33,7 @@ from barnabas.coordinator.groups.target_assignment import (
 from barnabas.coordinator.groups.topic_views import TopicViews
 from barnabas.coordinator.journal import Done
 from barnabas.coordinator.share import share_group as records
+from barnabas.coordinator.share.persister import Persister
 from barnabas.coordinator.share.sessions import ShareSessions
 from barnabas.coordinator.share.share_group import ShareGroup, ShareMember, StateTopic
 from barnabas.coordinator.share.share_partitions import SharePartitions
@@ -40,7 +41,6 @@ from barnabas.coordinator.share.share_settings import ShareSettings
 from barnabas.coordinator.share.share_state import (
     UNINITIALIZED_OFFSET,
     ShareKey,
-    ShareState,
     together,
 )
 from barnabas.coordinator.share.waiting import Timers
@@ -94,7 +94,7 @@ class ShareGroups:
         self,
         *,
         coordinator: GroupCoordinator,
-        state: ShareState,
+        persister: Persister,
         partitions: SharePartitions,
         sessions: ShareSessions,
         timers: Timers,
@@ -107,7 +107,7 @@ class ShareGroups:
     ) -> None:
         """`rebalanced` is called with each new group epoch."""
         self._coordinator = coordinator
-        self._state = state
+        self._persister = persister
         self._partitions = partitions
         self._sessions = sessions
         self._timers = timers
@@ -368,7 +368,7 @@ class ShareGroups:
             done = together(len(keys), made)
             for key in keys:
                 try:
-                    self._state.initialize(key, group.epoch, UNINITIALIZED_OFFSET, done)
+                    self._persister.initialize(key, group.epoch, UNINITIALIZED_OFFSET, done)
                 except KafkaError as refused:
                     done(refused)
 
@@ -492,8 +492,11 @@ class ShareGroups:
 
         def forgotten(error: KafkaError | None) -> None:
             with self._coordinator.lock:
-                if error is not None or group.members:
-                    answer(error or NonEmptyGroup())
+                if error is None and group.members:  # one has joined since
+                    group.states.clear()  # its next heartbeat initializes them again
+                    error = NonEmptyGroup()
+                if error is not None:
+                    answer(error)
                     return
                 tombstones = records.group_tombstones(group)
                 self._coordinator.append_deletion(group, partition, tombstones, gone)
@@ -505,23 +508,21 @@ class ShareGroups:
             answer(error)
 
         self._sessions.end_group(group_id)
-        self._state.delete(keys, forgotten)
+        self._persister.delete(keys, forgotten)
 
     def topics_deleted(self, is_there: Callable[[bytes], bool]) -> None:
-        """Deletes the state of deleted topics."""
+        """Forgets deleted topics. The share coordinators delete their states."""
         with self._coordinator.lock:
             for group in list(self.groups.values()):
                 gone = [topic_id for topic_id in group.states if not is_there(topic_id)]
-                keys = [key for key in self.keys(group) if key.topic_id in gone]
                 if not gone:
                     continue
                 for topic_id in gone:
                     del group.states[topic_id]
                 try:
                     self.states_changed(group, _logged(group.group_id))
-                    self._state.delete(keys, _logged(group.group_id))
                 except KafkaError as error:
-                    log.warning("cannot delete states of share group %s: %s", group.group_id, error)
+                    log.warning("cannot change share group %s: %s", group.group_id, error)
 
     def states_changed(self, group: ShareGroup, done: Done) -> None:
         """Increases the group epoch and writes the list of partitions with a state. The caller

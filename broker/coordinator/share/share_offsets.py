@@ -1,22 +1,24 @@
 """The offsets of share groups for administrators: describe, reset, delete.
 
 A reset creates the state of a partition again under a higher state epoch, which fences each broker
-that loaded the old state. Next: share_groups.py, share_state.py.
+that loaded the old state. Next: share_groups.py, persister.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import NamedTuple
 
-from barnabas.cext.partition.partitions import PartitionHandle
+from barnabas.coordinator.share.partition_ends import PartitionEnds
+from barnabas.coordinator.share.persister import Persister
 from barnabas.coordinator.share.share_group import StateTopic
 from barnabas.coordinator.share.share_groups import ShareGroups
 from barnabas.coordinator.share.share_partitions import SharePartitions
 from barnabas.coordinator.share.share_state import (
     UNINITIALIZED_OFFSET,
     ShareKey,
-    ShareState,
+    StoredShare,
     together,
 )
 from barnabas.errors import (
@@ -27,10 +29,6 @@ from barnabas.errors import (
 UNKNOWN_LAG = -1
 
 Done = Callable[[KafkaError | None], object]
-
-
-class Replicas(Protocol):
-    def partition(self, topic: str, index: int) -> PartitionHandle: ...
 
 
 class OffsetRow(NamedTuple):
@@ -48,7 +46,7 @@ class TopicRow(NamedTuple):
 
     name: str
     topic_id: bytes
-    rows: Sequence[OffsetRow]
+    rows: list[OffsetRow]
 
 
 class ShareOffsets:
@@ -57,18 +55,23 @@ class ShareOffsets:
     def __init__(
         self,
         groups: ShareGroups,
-        state: ShareState,
+        persister: Persister,
         partitions: SharePartitions,
-        replicas: Replicas,
+        ends: PartitionEnds,
     ) -> None:
         self._groups = groups
-        self._state = state
+        self._persister = persister
         self._partitions = partitions
-        self._replicas = replicas
+        self._ends = ends
 
-    def describe(self, group_id: str, wanted: Mapping[str, Sequence[int]] | None) -> list[TopicRow]:
-        """Returns the positions in all partitions with a state, or in the requested ones; none for
-        an absent group. Raises the error of the whole group."""
+    def describe(
+        self,
+        group_id: str,
+        wanted: Mapping[str, Sequence[int]] | None,
+        done: Callable[[list[TopicRow]], object],
+    ) -> None:
+        """Calls `done` with the positions in all partitions with a state, or in the requested ones;
+        none for an absent group. Raises the error of the whole group."""
         with self._groups.lock:
             group = self._groups.group_or_none(group_id)
             topics: list[tuple[bytes | None, str, Sequence[int]]]
@@ -79,37 +82,51 @@ class ShareOffsets:
                 ]
             else:
                 views = self._groups.topics()
-                found = {name: views.named(name) for name in wanted}
+                known = {name: views.named(name) for name in wanted}
                 topics = [
-                    (view.topic_id if (view := found[name]) else None, name, indexes)
+                    (view.topic_id if (view := known[name]) else None, name, indexes)
                     for name, indexes in wanted.items()
                 ]
-        return [
-            TopicRow(
-                name,
-                topic_id or bytes(16),
-                [self._row(group_id, topic_id, name, index) for index in indexes],
-            )
+        found = [
+            TopicRow(name, topic_id or bytes(16), [OffsetRow(index) for index in indexes])
             for topic_id, name, indexes in topics
         ]
+        keys = [
+            (topic, at, ShareKey(group_id, topic.topic_id, row.partition))
+            for topic in found
+            if topic.topic_id != bytes(16)
+            for at, row in enumerate(topic.rows)
+        ]
+        all_done = together(len(keys), lambda _first: done(found))
+        for topic, at, key in keys:
+            self._describe(key, topic, at, all_done)
 
-    def _row(self, group_id: str, topic_id: bytes | None, name: str, index: int) -> OffsetRow:
-        if topic_id is None:
-            return OffsetRow(index)
-        try:
-            kept = self._state.summary(ShareKey(group_id, topic_id, index))
-        except KafkaError as error:
-            return OffsetRow(index, error=error)
-        if kept is None or kept.start == UNINITIALIZED_OFFSET:
-            return OffsetRow(index)
-        lag = UNKNOWN_LAG
-        if kept.complete_count >= 0:
-            try:
-                end = self._replicas.partition(name, index).high_watermark
-            except KafkaError as error:
-                return OffsetRow(index, error=error)
+    def _describe(self, key: ShareKey, topic: TopicRow, at: int, part_done: Done) -> None:
+        def ended(row: OffsetRow) -> None:
+            topic.rows[at] = row
+            part_done(None)
+
+        def found(error: KafkaError | None, kept: StoredShare | None) -> None:
+            if error is not None:
+                ended(OffsetRow(key.partition, error=error))
+            elif kept is None or kept.start == UNINITIALIZED_OFFSET:
+                ended(OffsetRow(key.partition))
+            elif kept.complete_count < 0:
+                ended(OffsetRow(key.partition, kept.start, kept.leader_epoch))
+            else:
+                self._ends.find(topic.name, key.partition, partial(with_lag, kept))
+
+        def with_lag(kept: StoredShare, error: KafkaError | None, end: int) -> None:
             lag = max(end - kept.start - kept.complete_count, 0)
-        return OffsetRow(index, kept.start, kept.leader_epoch, lag)
+            if error is not None:
+                ended(OffsetRow(key.partition, error=error))
+            else:
+                ended(OffsetRow(key.partition, kept.start, kept.leader_epoch, lag))
+
+        try:
+            self._persister.summary(key, found)
+        except KafkaError as error:
+            found(error, None)
 
     def alter(
         self,
@@ -154,7 +171,7 @@ class ShareOffsets:
 
     def _initialize(self, key: ShareKey, epoch: int, start: int, done: Done) -> None:
         try:
-            self._state.initialize(key, epoch, start, done)
+            self._persister.initialize(key, epoch, start, done)
         except KafkaError as error:
             done(error)
 
@@ -196,7 +213,7 @@ class ShareOffsets:
                     self._groups.states_changed(group, finished)
 
             if keys:
-                self._state.delete(keys, forgotten)
+                self._persister.delete(keys, forgotten)
             else:
                 done(outcomes)
 

@@ -191,6 +191,11 @@ class SharePartition:
             if run.state == ARCHIVING and run.pending == NOT_PENDING
         ]
 
+    @property
+    def is_archiving(self) -> bool:
+        """Returns whether dead letters are being written, or will be when a change is durable."""
+        return any(ARCHIVING in (run.state, run.pending) for run in self.runs)
+
     def next_deadline_ms(self) -> int | None:
         """Returns when the first acquisition lock expires, in ms; None without a lock."""
         return min(

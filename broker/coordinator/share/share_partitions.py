@@ -1,12 +1,16 @@
 """Share partitions: reads records from the log, and lets members acquire and acknowledge them.
 
 Each share partition has a lock for its state (share_partition.py), held briefly. One thread at a
-time reads the log for it, without that lock. The share coordinator (share_state.py) makes the
-change of an acknowledgement durable before it counts and is answered. One timer for each partition
-handles expired acquisition locks.
+time reads the log for it, without that lock. The share coordinator (persister.py) makes the change
+of an acknowledgement durable before it counts and is answered. One timer for each partition handles
+expired acquisition locks.
 
-A share partition is loaded at its first use, and again when its leader epoch has changed or its
-state was fenced; those of a deleted group, of a deleted topic or of altered offsets are dropped.
+A share partition is loaded from the share coordinator at its first use; fetches wait for it. It is
+dropped, and loaded again at its next use, when another broker has led the partition, when the share
+coordinator has fenced its epochs, when its group or topic is deleted or its offsets are altered,
+and when the last session of its group on this node ends. A broker that does not lead the partition
+any more so gives up its acquisitions, and answers NOT_LEADER_OR_FOLLOWER.
+
 Limit: the partitions that the groups' members fetch from. Next: waiting.py, dead_letters.py.
 """
 
@@ -24,6 +28,7 @@ from barnabas.cext.partition.partitions import PartitionHandle
 from barnabas.cext.record.records import CorruptRecords
 from barnabas.coordinator.journal import Done
 from barnabas.coordinator.share.dead_letters import DeadLetters, Letters
+from barnabas.coordinator.share.persister import NOT_READY, Persister
 from barnabas.coordinator.share.sessions import Place, Session
 from barnabas.coordinator.share.share_counts import (
     ACKNOWLEDGEMENTS,
@@ -46,12 +51,10 @@ from barnabas.coordinator.share.share_settings import EARLIEST, LATEST, ShareSet
 from barnabas.coordinator.share.share_state import (
     UNINITIALIZED_OFFSET,
     ShareKey,
-    ShareState,
     StoredShare,
 )
 from barnabas.coordinator.share.waiting import Timer, Timers, WaitingFetch, WaitingFetches
 from barnabas.errors import (
-    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     CorruptMessage,
     FencedLeaderEpoch,
@@ -60,7 +63,6 @@ from barnabas.errors import (
     InvalidRequest,
     KafkaError,
     KafkaStorageError,
-    NotCoordinator,
     NotLeaderOrFollower,
     UnknownTopicId,
     error_of,
@@ -73,7 +75,6 @@ log = logging.getLogger("barnabas.share")
 
 READ_BYTES_MAX = 1 << 20  # of one partition at a time; unused bytes are read again
 READS_MAX = 8  # reads in a row without records for the group, before the next partition
-NOT_READY = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 NOT_READY_RETRY_MS = 20
 EXPIRY_RETRY_MS = 100
 DECOMPRESSED_BYTES_MAX = 64 << 20  # of an old message set, which has its offsets inside
@@ -116,14 +117,15 @@ class _Held:
     """One loaded share partition."""
 
     __slots__ = (
-        "gone", "key", "kept", "leader_epoch", "lock", "partition", "reading", "timer", "topic",
-        "turned_away",
+        "gone", "key", "kept", "last_epoch", "leader_epoch", "lock", "partition", "reading",
+        "timer", "topic", "turned_away",
     )  # fmt: skip
 
     def __init__(self, key: ShareKey, topic: str, leader_epoch: int, kept: StoredShare) -> None:
         self.key = key
         self.topic = topic
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = leader_epoch  # of the load; the share coordinator has it
+        self.last_epoch = leader_epoch  # the last one of this node that was seen
         self.kept = kept
         self.lock = threading.RLock()
         self.partition = SharePartition(kept.start, kept.batches)
@@ -136,6 +138,24 @@ class _Held:
     def place(self) -> Place:
         return self.key.topic_id, self.key.partition
 
+    def is_led_on(self, leader_epoch: int, is_shared: bool) -> bool:
+        """Returns whether this node, which leads with this epoch now, has led the partition since
+        the load. Each change of a partition in a cluster (`is_shared`) increases the epoch by one:
+        no other broker has led between two epochs that follow each other. On a single node a new
+        epoch means that the log was opened again, perhaps without its last records."""
+        if leader_epoch > self.last_epoch + is_shared:
+            return False
+        self.last_epoch = max(leader_epoch, self.last_epoch)
+        return True
+
+
+class _Load(NamedTuple):
+    """A load that has begun and has not succeeded. `error`: None while it is under way."""
+
+    leader_epoch: int
+    began_ns: int
+    error: KafkaError | None = None
+
 
 class SharePartitions:
     """The share partitions that this node leads."""
@@ -143,9 +163,10 @@ class SharePartitions:
     def __init__(
         self,
         *,
+        node_id: int,
         replicas: Replicas,
         cluster: Callable[[], ClusterState],
-        state: ShareState,
+        persister: Persister,
         timers: Timers,
         waiting: WaitingFetches,
         letters: DeadLetters,
@@ -153,9 +174,10 @@ class SharePartitions:
         wall_ms: Callable[[], int],
         counts: ShareCounts,
     ) -> None:
+        self._node_id = node_id
         self._replicas = replicas
         self._cluster = cluster
-        self._state = state
+        self._persister = persister
         self._timers = timers
         self._waiting = waiting
         self._letters = letters
@@ -164,7 +186,7 @@ class SharePartitions:
         self._counts = counts
         self._lock = threading.Lock()
         self._held: dict[ShareKey, _Held] = {}
-        self._loading: dict[ShareKey, int] = {}  # key: start of the load in ns
+        self._loading: dict[ShareKey, _Load] = {}
 
     # -- loading --------------------------------------------------------------------------------
 
@@ -181,38 +203,76 @@ class SharePartitions:
             raise UnknownTopicId()
         return topic.name, self._replicas.partition(topic.name, place[1])
 
-    def _load(self, key: ShareKey) -> tuple[_Held, PartitionHandle]:
-        """Returns the loaded share partition. Raises KafkaError; after an error of NOT_READY the
-        caller may try again soon."""
+    def _load(self, key: ShareKey) -> tuple[_Held, PartitionHandle] | None:
+        """Returns the loaded share partition, or None while it is being loaded; waiting fetches are
+        tried again after the load. Raises KafkaError; after an error of NOT_READY the caller may
+        try again soon."""
         topic, handle = self._handle((key.topic_id, key.partition))
         leader_epoch = handle.leader_epoch
+        began_ns = self._counts.monotonic_ns()
         with self._lock:
-            found = self._held.get(key)
-            if found is not None and found.leader_epoch == leader_epoch:
-                return found, handle
-        began_ns = self._loading.setdefault(key, self._counts.monotonic_ns())
+            held = self._held.get(key)
+            if held is not None and held.is_led_on(leader_epoch, self._cluster().is_shared):
+                return held, handle
+            load = self._loading.get(key)
+            if load is not None and load.leader_epoch == leader_epoch:
+                if load.error is None:
+                    return None
+                if not isinstance(load.error, NOT_READY):
+                    del self._loading[key]
+                    raise load.error
+                began_ns = load.began_ns
+            mine = self._loading[key] = _Load(leader_epoch, began_ns)
+        if held is not None:
+            self._drop(held)
         try:
-            kept = self._state.read(key, leader_epoch)
-            if kept.start == UNINITIALIZED_OFFSET:
-                start = self._first_offset(handle, self.settings(key.group_id))
-                kept = StoredShare(kept.state_epoch, leader_epoch, start, 0, kept.batches)
-        except NOT_READY:
-            raise
-        except KafkaError:
-            self._loading.pop(key, None)
-            raise
-        made = _Held(key, topic, leader_epoch, kept)
+            self._persister.read(key, leader_epoch, partial(self._read, key, mine))
+        except KafkaError as error:
+            self._read(key, mine, error, None)
         with self._lock:
-            found = self._held.get(key)
-            if found is not None and found.leader_epoch == leader_epoch:
-                return found, handle  # another thread has loaded it first
-            self._held[key] = made
-            self._loading.pop(key, None)
-        self._counts.loads.add(self._counts.monotonic_ns() - began_ns)
-        with made.lock:
-            for row in made.partition.archiving():
-                self._send_letters(made, row, rejected=False)
-        return made, handle
+            held = self._held.get(key)
+            if held is not None:
+                return held, handle
+            load = self._loading.get(key)
+            if load is None or load.error is None:
+                return None
+            if not isinstance(load.error, NOT_READY):
+                del self._loading[key]
+            raise load.error
+
+    def _read(
+        self, key: ShareKey, load: _Load, error: KafkaError | None, kept: StoredShare | None
+    ) -> None:
+        """Ends a load, with the state that the share coordinator has, or the error."""
+        made = None
+        try:
+            if error is not None:
+                raise error
+            made = self._made(key, load.leader_epoch, kept)
+        except KafkaError as failed:
+            error = failed
+        with self._lock:
+            if self._loading.get(key) is not load:
+                return  # a later load has begun, or this node does not lead any more
+            if made is None:
+                self._loading[key] = load._replace(error=error)
+            else:
+                self._held[key] = made
+                del self._loading[key]
+        if made is not None:
+            self._counts.loads.add(self._counts.monotonic_ns() - load.began_ns)
+            with made.lock:
+                for row in made.partition.archiving():
+                    self._send_letters(made, row, rejected=False)
+        self._waiting.look([(key.topic_id, key.partition)])
+
+    def _made(self, key: ShareKey, leader_epoch: int, kept: StoredShare | None) -> _Held:
+        assert kept is not None, key
+        topic, handle = self._handle((key.topic_id, key.partition))
+        if kept.start == UNINITIALIZED_OFFSET:
+            start = self._first_offset(handle, self.settings(key.group_id))
+            kept = StoredShare(kept.state_epoch, leader_epoch, start, 0, kept.batches)
+        return _Held(key, topic, leader_epoch, kept)
 
     def _first_offset(self, handle: PartitionHandle, settings: ShareSettings) -> int:
         """Returns the start offset of a group that has never read the partition."""
@@ -264,7 +324,7 @@ class SharePartitions:
                 self._timers.after(NOT_READY_RETRY_MS, partial(self._waiting.look, [place]))
                 continue
             except KafkaError as error:
-                found.append(Handed(place, error))
+                found.append(Handed(place, _as_answered(error)))
                 self._counts.count(FAILED_FETCHES, self._topics([place]))
                 continue
             if handed.acquired:
@@ -276,8 +336,10 @@ class SharePartitions:
     def _hand_out(
         self, asked: ShareFetch, place: Place, settings: ShareSettings, records: int, size: int
     ) -> Handed:
-        key = ShareKey(asked.group_id, *place)
-        held, handle = self._load(key)
+        loaded = self._load(ShareKey(asked.group_id, *place))
+        if loaded is None:
+            return Handed(place, None)
+        held, handle = loaded
         if not held.reading.acquire(blocking=False):
             held.turned_away = True
             # The reader may have ended before it saw this.
@@ -450,7 +512,7 @@ class SharePartitions:
             done(_as_answered(error))
 
         try:
-            self._state.write(
+            self._persister.write(
                 held.key,
                 held.kept.state_epoch,
                 held.leader_epoch,
@@ -523,16 +585,43 @@ class SharePartitions:
             if held is not None:
                 self._drop(held)
 
+    def group_left(self, group_id: str) -> None:
+        """Drops the share partitions of a group whose last session on this node has ended: a later
+        group may have its name, and other brokers do not hear of the end of a group (Kafka:
+        SharePartitionManager.ShareGroupListener). Those that write dead letters stay, so that no
+        letter is written twice."""
+        with self._lock:
+            rows = [held for key, held in self._held.items() if key.group_id == group_id]
+            for key in [key for key in self._loading if key.group_id == group_id]:
+                del self._loading[key]
+        for held in rows:
+            with held.lock:
+                stays = held.partition.is_archiving
+            if not stays:
+                self._drop(held)
+
     def apply(self, state: ClusterState) -> None:
         """Applies a new state of the cluster. The node calls this with each state."""
+
+        def epoch_of(key: ShareKey) -> int | None:
+            topic = state.topic_by_id(uuid_text(key.topic_id))
+            found = topic.partitions.get(key.partition) if topic is not None else None
+            if found is None or found.state is None or not state.leads(self._node_id, found):
+                return None
+            return found.state.leader_epoch
+
+        gone = []
         with self._lock:
-            gone = [
-                held
-                for key, held in self._held.items()
-                if state.topic_by_id(uuid_text(key.topic_id)) is None
-            ]
+            for held in self._held.values():
+                epoch = epoch_of(held.key)
+                if epoch is None or not held.is_led_on(epoch, state.is_shared):
+                    gone.append(held)
+            given_up = [key for key in self._loading if epoch_of(key) is None]
+            for key in given_up:
+                del self._loading[key]
         for held in gone:
             self._drop(held)
+        self._waiting.look((key.topic_id, key.partition) for key in given_up)
 
     def _drop(self, held: _Held) -> None:
         with self._lock:
@@ -577,7 +666,7 @@ def _log_of(handle: PartitionHandle) -> LogHandle:
 
 
 def _as_answered(error: KafkaError | None) -> KafkaError | None:
-    """Returns the error that a member gets for a failed write."""
+    """Returns the error that a member gets for a failed read or write."""
     if isinstance(error, NOT_READY):
         return CoordinatorNotAvailable()
     return NotLeaderOrFollower() if isinstance(error, FENCED) else error

@@ -12,8 +12,9 @@ compacted, because an update is not the whole state: when a partition has grown,
 snapshots of everything in it and deletes the records before them. A crash in between leaves more
 records than necessary.
 
-One lock covers all states; code under it is short. `done` gets None, or the error. Next:
-share_partitions.py, which requests changes; coordinator/journal.py below.
+One lock covers all states; code under it is short. `done` gets None, or the error; `found` also
+gets the state. Next: persister.py, which asks the coordinators on all brokers;
+coordinator/journal.py below.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from barnabas.cext.codec.wire import MalformedMessage
 from barnabas.cext.record.records import Record
@@ -49,10 +50,12 @@ from barnabas.wire.uuids import uuid_text
 
 log = logging.getLogger("barnabas.share")
 
+T = TypeVar("T")
+
 UNINITIALIZED_OFFSET = -1
 UNKNOWN_COUNT = -1
 PRUNE_RECORDS_MIN = 1_000  # written since the last prune of a partition
-PRUNE_ENTRIES_PER_APPEND = 500
+ENTRIES_PER_APPEND = 500  # of prunes and deletions
 
 
 class ShareKey(NamedTuple):
@@ -81,6 +84,10 @@ class StoredShare:
     update_count: int = 0  # updates since the snapshot
 
 
+# Called with None and the state, which is None when there is none, or with the error.
+Found = Callable[[KafkaError | None, StoredShare | None], object]
+
+
 class Journal(Protocol):
     """The part of coordinator.journal that this module uses."""
 
@@ -97,6 +104,7 @@ class _Rows:
 
     kept: dict[ShareKey, StoredShare] = field(default_factory=dict)
     record_count: int = 0  # since the last prune
+    unwritten: int = 0  # appends that are not durable yet
 
 
 class ShareState:
@@ -135,29 +143,37 @@ class ShareState:
         self.journal.check(partition)
         return partition, self._partitions.setdefault(partition, _Rows())
 
-    def summary(self, key: ShareKey) -> StoredShare | None:
-        """Returns the state, or None when there is none. Raises InvalidRequest for a negative
-        partition, and as `_rows` does."""
+    def _kept(self, key: ShareKey) -> StoredShare | None:
+        """Returns the state, or None when there is none. The caller holds the lock. Raises
+        InvalidRequest for a negative partition, and as `_rows` does."""
         if key.partition < 0:
             raise InvalidRequest("The partition id cannot be a negative number.")
-        with self._lock:
-            return self._rows(key)[1].kept.get(key)
+        return self._rows(key)[1].kept.get(key)
 
-    def read(self, key: ShareKey, leader_epoch: int) -> StoredShare:
-        """Reads the state for the partition's leader, and stores its epoch.
+    def summary(self, key: ShareKey, found: Found) -> None:
+        """Calls `found` with the state. Raises InvalidRequest for a negative partition,
+        NotCoordinator, CoordinatorLoadInProgress."""
+        with self._lock:
+            kept = self._kept(key)
+        found(None, kept)
+
+    def read(self, key: ShareKey, leader_epoch: int, found: Found) -> None:
+        """Reads the state for the partition's leader, and stores its epoch. Calls `found` when the
+        epoch and all that the state contains are durable.
 
         Raises InvalidRequest for a partition that was not initialized, FencedLeaderEpoch, and as
         `summary` does."""
         with self._lock:
-            kept = self.summary(key)
+            kept = self._kept(key)
             if kept is None:
                 raise InvalidRequest("Read operation on uninitialized share partition not allowed.")
             if leader_epoch >= 0 and kept.leader_epoch > leader_epoch:
                 raise FencedLeaderEpoch()
-            if leader_epoch > kept.leader_epoch:
-                kept = replace(kept, leader_epoch=leader_epoch)
-                self._keep(key, kept, (), _logged(key))
-            return kept
+            if leader_epoch > kept.leader_epoch or self._rows(key)[1].unwritten:
+                made = replace(kept, leader_epoch=max(leader_epoch, kept.leader_epoch))
+                self._keep(key, made, (), lambda error: found(error, None if error else made))
+                return
+        found(None, kept)
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -165,7 +181,7 @@ class ShareState:
         """Initializes the state: no record from `start` on is acknowledged. Raises FencedStateEpoch
         and as `summary` does."""
         with self._lock:
-            before = self.summary(key)
+            before = self._kept(key)
             if before is not None and before.state_epoch > state_epoch:
                 raise FencedStateEpoch()
             now_ms = self._wall_ms()
@@ -191,7 +207,7 @@ class ShareState:
         Raises InvalidRequest for a partition that was not initialized, FencedLeaderEpoch,
         FencedStateEpoch, and as `summary` does."""
         with self._lock:
-            kept = self.summary(key)
+            kept = self._kept(key)
             if kept is None:
                 raise InvalidRequest(
                     "Write operation on uninitialized share partition not allowed."
@@ -227,14 +243,29 @@ class ShareState:
         with self._lock:
             by_partition: dict[int, list[ShareKey]] = {}
             for key in keys:
-                if self.summary(key) is not None:
+                if self._kept(key) is not None:
                     by_partition.setdefault(self._rows(key)[0], []).append(key)
             all_done = _Together(len(by_partition), done)
             for partition, rows in by_partition.items():
-                entries: list[Entry] = [(_key("ShareSnapshot", row), None) for row in rows]
-                for row in rows:
-                    del self._partitions[partition].kept[row]
-                self._append(partition, entries, all_done)
+                self._delete(partition, rows, all_done)
+
+    def forget_topics(self, is_there: Callable[[bytes], bool]) -> None:
+        """Deletes the states of deleted topics (Kafka: ShareCoordinatorService.
+        handleTopicsDeletion). `is_there` gets a topic id. What cannot be deleted now is deleted by
+        a later call."""
+        with self._lock:
+            for partition, rows in self._partitions.items():
+                gone = [key for key in rows.kept if not is_there(key.topic_id)]
+                try:
+                    for part in _parts(gone):
+                        self._delete(partition, part, _logged_deletion)
+                except KafkaError as error:
+                    _logged_deletion(error)
+
+    def _delete(self, partition: int, keys: Sequence[ShareKey], done: Done) -> None:
+        self._append(partition, [(_key("ShareSnapshot", key), None) for key in keys], done)
+        for key in keys:
+            del self._partitions[partition].kept[key]
 
     def _keep(
         self, key: ShareKey, kept: StoredShare, delta: Sequence[StateBatch], done: Done
@@ -255,8 +286,16 @@ class ShareState:
         rows.kept[key] = replace(kept, update_count=0)
 
     def _append(self, partition: int, entries: Sequence[Entry], done: Done) -> None:
-        self.journal.append(partition, entries, done)
-        self._partitions[partition].record_count += len(entries)
+        rows = self._partitions[partition]
+
+        def ended(error: KafkaError | None) -> None:
+            with self._lock:
+                rows.unwritten -= 1
+            done(error)
+
+        self.journal.append(partition, entries, ended)
+        rows.unwritten += 1
+        rows.record_count += len(entries)
 
     # -- pruning --------------------------------------------------------------------------------
 
@@ -280,8 +319,7 @@ class ShareState:
                 made = replace(kept, snapshot_epoch=kept.snapshot_epoch + 1, update_count=0)
                 rows.kept[key] = made
                 entries.append((_key("ShareSnapshot", key), _snapshot_value(made, self._wall_ms())))
-            size = PRUNE_ENTRIES_PER_APPEND
-            parts = [entries[at : at + size] for at in range(0, len(entries), size)]
+            parts = _parts(entries)
 
             def written(error: KafkaError | None) -> None:
                 if error is None:
@@ -352,12 +390,14 @@ def together(count: int, done: Done) -> Done:
     return _Together(count, done)
 
 
-def _logged(key: ShareKey) -> Done:
-    def done(error: KafkaError | None) -> None:
-        if error is not None:
-            log.warning("cannot store the leader epoch of %s: %s", key.text(), error)
+def _parts(rows: Sequence[T]) -> list[Sequence[T]]:
+    size = ENTRIES_PER_APPEND
+    return [rows[at : at + size] for at in range(0, len(rows), size)]
 
-    return done
+
+def _logged_deletion(error: KafkaError | None) -> None:
+    if error is not None:
+        log.warning("cannot delete the share states of deleted topics yet: %s", error)
 
 
 def overlaid(

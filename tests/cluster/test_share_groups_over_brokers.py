@@ -1,0 +1,235 @@
+"""Share groups whose partitions, share coordinators and group coordinator are on different brokers,
+with Kafka's own KafkaShareConsumer: each record is delivered, and none again after the broker has
+confirmed its acknowledgement, also when a leader or a share coordinator is killed."""
+
+from __future__ import annotations
+
+import pytest
+from cluster.three_brokers import Cluster, soon
+from compat.java.driver import missing
+from compat.java.share_driver import ShareClients
+from compat.support import Wire, produce_batch
+from confluent_kafka import ElectionType
+from confluent_kafka.admin import AdminClient, NewTopic
+from share.share_member import configure
+
+from barnabas.wire import request
+from barnabas.wire.uuids import uuid_text
+
+VERSION = "4.4.0"
+PARTITIONS, BATCH = 6, 5  # and records of one batch for each partition
+WAIT_S = 30
+SHARE = 2  # the type of key in FindCoordinator
+IDS = (1, 2, 3)
+# The share coordinators of following partitions go round: they cannot be these leaders everywhere.
+PREFERRED = {at: IDS[at // 2] for at in range(PARTITIONS)}
+EXPLICIT = {"share_acknowledgement_mode": "explicit", "metadata_max_age_ms": "1000"}
+SETTINGS = {
+    "share_coordinator_state_topic_num_partitions": "3",
+    "group_share_min_heartbeat_interval_ms": "500",
+    "group_share_heartbeat_interval_ms": "500",
+}
+
+pytestmark = pytest.mark.takes(seconds=30)
+
+
+@pytest.fixture(scope="module")
+def cluster(shared_zookeeper, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cluster")
+    with Cluster(folder, shared_zookeeper.connect("/share"), **SETTINGS) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def clients(cluster, tmp_path_factory):
+    reason = missing(VERSION)
+    if reason:
+        pytest.skip(reason)
+    made = ShareClients(VERSION, cluster.bootstrap_servers, tmp_path_factory.mktemp("share"))
+    yield made
+    made.close()
+
+
+class History:
+    """A topic with partitions led by each broker, a share group that reads it, and what its only
+    member has got and acknowledged."""
+
+    def __init__(self, cluster, clients, name):
+        self.cluster, self.topic, self.group = cluster, name, f"g-{name}"
+        self.produced = dict.fromkeys(range(PARTITIONS), 0)
+        self.delivered: list[tuple[int, int, int]] = []  # partition, offset, deliveries
+        self.kept: set[tuple[int, int]] = set()
+        self._create()
+        address = self.address()
+        assert configure(address, self.group, share_auto_offset_reset="earliest") == 0
+        self.member = clients.open(f"member-{name}", self.group, [name], **EXPLICIT)
+
+    def address(self):
+        return next(row.address for row in self.cluster.brokers.values() if row.is_running)
+
+    def _create(self):
+        orders = [sorted(IDS, key=lambda id_: id_ != PREFERRED[at]) for at in range(PARTITIONS)]
+        new = NewTopic(
+            self.topic,
+            num_partitions=PARTITIONS,
+            replica_assignment=orders,
+            config={"min.insync.replicas": "2"},
+        )
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers})
+        admin.create_topics([new])[self.topic].result(WAIT_S)
+        self.wait_for_replicas()
+        with Wire(self.address()) as wire:
+            ask = request(3)
+            asked = ask.cls(topics=[ask.struct("topics")(name=self.topic)])
+            [row] = wire.call(3, 10, asked).topics
+        self.topic_id = row.topicId
+
+    def leaders(self, in_sync=1):
+        """The leader of each partition that has so many replicas in sync."""
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers})
+        found = admin.list_topics(self.topic, timeout=WAIT_S).topics[self.topic].partitions
+        return {
+            at: row.leader
+            for at, row in found.items()
+            if row.leader != -1 and len(row.isrs) >= in_sync
+        }
+
+    def wait_for_replicas(self):
+        soon(lambda: len(self.leaders(in_sync=3)) == PARTITIONS, "not all replicas are in sync")
+
+    def key(self, partition):
+        return f"{self.group}:{uuid_text(self.topic_id)}:{partition}"
+
+    def coordinator(self, name, kind=SHARE):
+        def ask():
+            body = request(10).cls(coordinatorKeys=[name], keyType=kind)
+            with Wire(self.address()) as wire:
+                [row] = wire.call(10, 6, body).coordinators
+            running = row.errorCode == 0 and self.cluster.brokers[row.nodeId].is_running
+            return row.nodeId if running else None
+
+        return soon(ask, f"{name} has no coordinator")
+
+    def share_coordinators(self):
+        return {at: self.coordinator(self.key(at)) for at in range(PARTITIONS)}
+
+    def produce(self):
+        """One batch to each partition, in the log of all replicas in sync."""
+        for partition, leader in self.leaders().items():
+            first = self.produced[partition]
+            values = [b"%d" % number for number in range(first, first + BATCH)]
+            address = self.cluster.brokers[leader].address
+            produce_batch(address, self.topic, values, partition=partition)
+            self.produced[partition] += BATCH
+
+    def expected(self):
+        return {(at, offset) for at, end in self.produced.items() for offset in range(end)}
+
+    def poll(self, patience_s=WAIT_S):
+        """Records, which have not been confirmed before."""
+        rows = soon(lambda: self.member.poll(200), "no record comes", patience_s)
+        got = [(row[1], row[2], row[4]) for row in rows]
+        again = {(partition, offset) for partition, offset, _count in got} & self.kept
+        assert not again, f"delivered after the acknowledgement was confirmed: {sorted(again)}"
+        assert all(row[3] == str(row[2]) for row in rows)
+        self.delivered += got
+        return rows
+
+    def commit(self, rows):
+        """Accepts records. Returns the answer for each partition."""
+        for row in rows:
+            self.member.acknowledge(row, "ACCEPT")
+        told = self.member.commit()
+        answers = {int(name.rpartition("-")[2]): error for name, error in told.items()}
+        self.kept |= {(row[1], row[2]) for row in rows if answers.get(row[1]) == "none"}
+        return answers
+
+    def finish(self):
+        """Reads and accepts until every record's acknowledgement is confirmed."""
+        while self.kept != self.expected():
+            self.commit(self.poll())
+
+    def lags(self):
+        """The number of records that are not accepted in each partition, as the group coordinator
+        hears from the share coordinators and the leaders."""
+        ask = request(90)
+        topic = ask.struct("groups.topics")(
+            topicName=self.topic, partitions=list(range(PARTITIONS))
+        )
+        group = ask.struct("groups")(groupId=self.group, topics=[topic])
+        at = self.coordinator(self.group, kind=0)
+        with Wire(self.cluster.brokers[at].address) as wire:
+            [told] = wire.call(90, 1, ask.cls(groups=[group])).groups
+        assert told.errorCode == 0, told
+        assert all(row.errorCode == 0 for row in told.topics[0].partitions), told
+        return {row.partitionIndex: row.lag for row in told.topics[0].partitions}
+
+
+def test_each_record_of_partitions_on_all_brokers_is_delivered_once(cluster, clients):
+    history = History(cluster, clients, "once")
+    leaders, coordinators = history.leaders(), history.share_coordinators()
+    assert set(leaders.values()) == set(IDS)
+    assert any(leaders[at] != coordinators[at] for at in leaders), "no request between brokers"
+    history.produce()
+    history.finish()
+    history.produce()
+    history.finish()
+    assert sorted(history.delivered) == sorted((at, offset, 1) for at, offset in history.expected())
+    assert set(history.lags().values()) == {0}
+    history.member.close()
+
+
+def test_a_killed_leader_loses_no_record_and_repeats_no_confirmed_one(cluster, clients):
+    history = History(cluster, clients, "leader")
+    history.produce()
+    history.finish()
+    history.produce()
+    rows = history.poll()
+    leaders = history.leaders()
+    victim = cluster.brokers[leaders[rows[0][1]]]
+    victim.kill()
+    answers = history.commit(rows)
+    refused = {at for at, error in answers.items() if error != "none"}
+    assert refused and all(leaders[at] == victim.node_id for at in refused), (answers, leaders)
+    lost = {(row[1], row[2]) for row in rows if row[1] in refused}
+    history.finish()
+    soon(lambda: len(history.leaders()) == PARTITIONS, "a partition has no leader")
+    history.produce()
+    history.finish()
+    assert all(sum(row[:2] == place for row in history.delivered) > 1 for place in lost)
+    victim.start()
+    history.wait_for_replicas()
+    elect_preferred(cluster, history)  # the broker leads again, and reads what others have written
+    history.produce()
+    history.finish()
+    history.member.close()
+
+
+def elect_preferred(cluster, history):
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.elect_leaders(ElectionType.PREFERRED, None).result(WAIT_S)
+    soon(lambda: history.leaders() == PREFERRED, "the preferred replicas do not lead")
+
+
+def test_a_share_coordinator_is_killed_and_another_one_loads_its_log(cluster, clients):
+    history = History(cluster, clients, "coordinator")
+    history.produce()
+    history.finish()
+    leaders, coordinators = history.leaders(), history.share_coordinators()
+    victim = cluster.brokers[next(id_ for at, id_ in coordinators.items() if leaders[at] != id_)]
+    moved = {at for at in leaders if coordinators[at] == victim.node_id != leaders[at]}
+    history.produce()
+    rows = history.poll()
+    while not moved & {row[1] for row in rows}:
+        history.commit(rows)
+        rows = history.poll()
+    victim.kill()
+    answers = history.commit(rows)
+    assert {answers[at] for at in moved & answers.keys()} == {"none"}, answers
+    now = history.share_coordinators()
+    assert victim.node_id not in now.values()
+    history.finish()
+    assert set(history.lags().values()) == {0}
+    victim.start()
+    history.wait_for_replicas()
+    history.member.close()
