@@ -186,7 +186,6 @@ class SimBroker:
         self.is_busy = False  # one of its actors is in the middle of a step
         self.is_dying = False  # it is killed in the middle of a step, and takes no other any more
         self.actors: list[Actor] = []
-        self.parked: list[Any] = []  # produce requests that wait for followers
         self.session: Session
         self.former: list[int] = []
         self.system: SystemCalls
@@ -265,8 +264,9 @@ class SimBroker:
             system.monotonic_ns,
         )
         replicas.begin(reader)
-        deletion = TopicDeletion(tree, reader, role, checkpoints.write_all)
+        self.deletion = deletion = TopicDeletion(tree, reader, role, checkpoints.write_all)
         deletion.finish()
+        self.reassignments = reassignments = Reassignments(tree, reader)
         self.topics = TopicController(
             tree, reader, role, dynamic, self.world.below, self.world.random_bytes,
             lambda *_: None, lambda *_: None,
@@ -275,7 +275,7 @@ class SimBroker:
             node_id, lambda broker_id: self._connect(broker_id)
         )
         self.controller = Controller(
-            tree, reader, membership, role, deletion, elections, Reassignments(tree, reader),
+            tree, reader, membership, role, deletion, elections, reassignments,
             self.channels, node_id, lambda: True, lambda _topic: None, self.world.random_bytes,
             system.wall_ms,
         )  # fmt: skip
@@ -309,7 +309,7 @@ class SimBroker:
         later."""
         assert self.is_running
         self.is_running = self.is_paused = self.is_dying = False
-        self.actors, self.parked = [], []
+        self.actors = []
         self.session.disconnect()
         self._undo.close()
 
@@ -386,8 +386,9 @@ class SimBroker:
         that."""
         return key in (PRODUCE, FETCH) or not self.is_busy
 
-    def handle(self, frame: bytes) -> bytes | None:
-        """Returns the answer to a frame without its size, or None when there is no answer now."""
+    def handle(self, frame: bytes) -> bytes | ParkedProduce | None:
+        """Returns the answer to a frame without its size, or the request when it waits for
+        followers."""
         key = int.from_bytes(frame[:2], "big")
         if key == PRODUCE:
             answer = self.produces.handle_frame(frame)
@@ -397,10 +398,7 @@ class SimBroker:
                 answer = answer.resume(expired=True)
         else:
             return self._handled(frame)
-        if isinstance(answer, ParkedProduce):
-            self.parked.append(answer)
-            return None
-        return answer[4:] if answer is not None else None
+        return answer[4:] if isinstance(answer, bytes) else answer
 
     def _handled(self, frame: bytes) -> bytes:
         header, at = decode_request_header(frame)

@@ -1,23 +1,31 @@
 """Checks the invariants of a simulated cluster, after every step and at the end.
 
 - A record that was once below a high watermark stays at its offset, on every broker.
+- Below the high watermark, the records of a producer in a partition are those that it has sent
+  there, each once and in order: no duplicate, no gap, and no record in the log of another topic.
 - A partition has at most one leader in each leader epoch.
-- The high watermark of a replica does not decrease while its broker runs.
-- At the end, when all faults are over: every acknowledged record is at its offset, and the files of
-  all replicas are equal by offset, bytes and leader epoch.
+- The high watermark of a replica does not decrease while its broker hosts it.
+- A topic is deleted only while it is marked for deletion.
+- At the end, when all faults are over: every acknowledged record is at its offset; each partition
+  has the replicas of its last reassignment, and no other broker has its files; the files of all
+  replicas are equal by offset, bytes and leader epoch.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.cext.record.records import decode_records, parse_header
+from barnabas.storage import partition_dirs
 
 if TYPE_CHECKING:
     from simulation.broker import SimBroker
     from simulation.world import World
 
-Place = tuple[str, int]
+    from barnabas.cext.log.log_handle import LogHandle
+
+Place = tuple[str, int]  # topic, partition
+Log = tuple[bytes, int]  # topic id, partition
 BATCH_HEADER_BYTES = 61
 READ_BYTES = 1 << 20
 
@@ -26,8 +34,16 @@ class Violation(AssertionError):
     """Reports that an invariant does not hold."""
 
 
-def records_of(data: bytes) -> list[tuple[int, int, bytes]]:
-    """Yields offset, leader epoch and value of each record of whole batches."""
+class Row(NamedTuple):
+    """A record in a log."""
+
+    offset: int
+    leader_epoch: int
+    value: bytes
+
+
+def records_of(data: bytes) -> list[Row]:
+    """Returns the records of whole batches."""
     found, at = [], 0
     while at + BATCH_HEADER_BYTES <= len(data):
         header = parse_header(data[at:])
@@ -36,7 +52,7 @@ def records_of(data: bytes) -> list[tuple[int, int, bytes]]:
             break
         body = data[at + BATCH_HEADER_BYTES : at + size]
         rows = decode_records(body, count=header.record_count, base_offset=header.base_offset)
-        found += [(row.offset, header.leader_epoch, bytes(row.value or b"")) for row in rows]
+        found += [Row(row.offset, header.leader_epoch, bytes(row.value or b"")) for row in rows]
         at += size
     return found
 
@@ -46,87 +62,144 @@ class Judge:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._leaders: dict[tuple[Place, int], int] = {}
-        self._committed: dict[Place, dict[int, bytes]] = {}
-        self._seen_to: dict[tuple[Place, int, int], int] = {}  # by partition, broker, life
-        self.acknowledged: dict[Place, dict[int, bytes]] = {}
+        self._leaders: dict[tuple[Log, int], int] = {}
+        self._committed: dict[Log, dict[int, bytes]] = {}
+        self._seen_to: dict[tuple[Log, int, int, int], int] = {}  # by broker, life, generation
+        self._sent: dict[bytes, Log] = {}
+        self._next: dict[tuple[Log, bytes], int] = {}  # sequence number by producer
+        self._reported: str | None = None
+        self.acknowledged: dict[Log, dict[int, bytes]] = {}
 
-    def acknowledge(self, place: Place, offset: int, value: bytes) -> None:
-        known = self.acknowledged.setdefault(place, {})
+    def report(self, text: str) -> None:
+        """Ends the run with a violation at the end of the step."""
+        self._reported = self._reported or text
+
+    def send(self, log: Log, values: list[bytes]) -> None:
+        """Notes new records that a producer sends to a log. A value is PRODUCER:SEQUENCE."""
+        self._sent.update(dict.fromkeys(values, log))
+
+    def acknowledge(self, log: Log, offset: int, value: bytes) -> None:
+        known = self.acknowledged.setdefault(log, {})
         if known.setdefault(offset, value) != value:
-            raise Violation(f"{place}: offset {offset} was acknowledged for {known[offset]!r} and"
+            raise Violation(f"{log}: offset {offset} was acknowledged for {known[offset]!r} and"
                             f" {value!r}")  # fmt: skip
 
     def look(self) -> None:
         """Checks all running brokers after a step."""
+        if self._reported is not None:
+            raise Violation(self._reported)
+        places = self._world.partitions()
         for broker in self._world.brokers.values():
             if broker.is_running:
-                for place in self._world.places:
+                for place in places:
                     self._look_at(broker, place)
 
     def _look_at(self, broker: SimBroker, place: Place) -> None:
         handle = broker.table.partition(*place)
         if handle is None or handle.log is None:
             return
+        log = handle.topic_id, handle.index
         if handle.leader_id == broker.node_id:
-            key = (place, handle.leader_epoch)
+            key = (log, handle.leader_epoch)
             if self._leaders.setdefault(key, broker.node_id) != broker.node_id:
                 raise Violation(
                     f"{place}: brokers {self._leaders[key]} and {broker.node_id} lead in epoch"
                     f" {handle.leader_epoch}"
                 )
-        at, high_watermark = (place, broker.node_id, broker.life), handle.high_watermark
-        before = self._seen_to.get(at, 0)
+        at = log, broker.node_id, broker.life, handle.generation
+        before, high_watermark = self._seen_to.get(at, 0), handle.high_watermark
         if high_watermark < before:
             raise Violation(f"{place} of broker {broker.node_id}: the high watermark went back"
                             f" from {before} to {high_watermark}")  # fmt: skip
-        if high_watermark == before:
-            return
-        self._seen_to[at] = high_watermark
-        committed = self._committed.setdefault(place, {})
-        begin = max(before, handle.log.start_offset)
-        while begin < high_watermark:
-            data = handle.log.read(begin, READ_BYTES, limit_offset=high_watermark)
-            rows = [row for row in records_of(data) if begin <= row[0] < high_watermark]
+        if high_watermark > before:
+            self._seen_to[at] = high_watermark
+            self._read(
+                f"{place} of broker {broker.node_id}", log, handle.log, before, high_watermark
+            )
+
+    def _read(self, name: str, log: Log, handle: LogHandle, begin: int, end: int) -> None:
+        """Checks the records of a log that are below its high watermark since this step."""
+        committed = self._committed.setdefault(log, {})
+        begin = max(begin, handle.start_offset)
+        while begin < end:
+            data = handle.read(begin, READ_BYTES, limit_offset=end)
+            rows = [row for row in records_of(data) if begin <= row.offset < end]
             if not rows:
-                raise Violation(f"{place} of broker {broker.node_id}: nothing at {begin} below its"
-                                f" high watermark {high_watermark}")  # fmt: skip
-            for offset, _epoch, value in rows:
-                if committed.setdefault(offset, value) != value:
-                    raise Violation(
-                        f"{place} of broker {broker.node_id}: at offset {offset} is {value!r}, and"
-                        f" {committed[offset]!r} was committed there"
-                    )
-            begin = rows[-1][0] + 1
+                raise Violation(f"{name}: nothing at {begin} below its high watermark {end}")
+            for row in rows:
+                if row.offset not in committed:
+                    committed[row.offset] = row.value
+                    self._commit(name, log, row)
+                elif committed[row.offset] != row.value:
+                    raise Violation(f"{name}: at offset {row.offset} is {row.value!r}, and"
+                                    f" {committed[row.offset]!r} was committed there")  # fmt: skip
+            begin = rows[-1].offset + 1
+
+    def _commit(self, name: str, log: Log, row: Row) -> None:
+        """Checks a record that no broker had below its high watermark before."""
+        if self._sent.get(row.value) != log:
+            raise Violation(f"{name}: {row.value!r} at offset {row.offset} was not sent there")
+        producer, _, sequence = row.value.partition(b":")
+        expected = self._next.get((log, producer), 0)
+        if int(sequence) != expected:
+            kind = "a duplicate" if int(sequence) < expected else "a gap"
+            raise Violation(f"{name}: {kind}: {row.value!r} at offset {row.offset} in place of"
+                            f" sequence number {expected}")  # fmt: skip
+        self._next[log, producer] = expected + 1
+
+    # -- the end
 
     def check_end(self) -> None:
         """Checks the end state, when all brokers run and all replicas are in sync."""
-        for place in self._world.places:
-            logs = {}
-            for broker in self._world.brokers.values():
-                handle = broker.table.partition(*place)
-                if handle is not None and handle.log is not None:
-                    log = handle.log
-                    begin, rows = log.start_offset, []
-                    while begin < log.end_offset:
-                        found = records_of(log.read(begin, READ_BYTES))
-                        rows += found
-                        begin = found[-1][0] + 1
-                    logs[broker.node_id] = rows
-            first_id, first = next(iter(logs.items()))
-            for node_id, rows in logs.items():
-                if rows != first:
-                    raise Violation(f"{place}: brokers {first_id} and {node_id} have different"
-                                    f" records: {difference(first, rows)}")  # fmt: skip
-            there = {offset: value for offset, _epoch, value in first}
-            for offset, value in self.acknowledged.get(place, {}).items():
-                if there.get(offset) != value:
-                    raise Violation(f"{place}: {value!r} was acknowledged at offset {offset}, where"
-                                    f" {there.get(offset)!r} is")  # fmt: skip
+        partitions = self._world.partitions()
+        for place, row in partitions.items():
+            allowed = self._world.administrator.allowed(row.log)
+            if row.replicas not in allowed:
+                raise Violation(f"{place} has the replicas {row.replicas}, not {allowed}")
+            self._check_equal(place, row.log, row.replicas)
+        for broker in self._world.brokers.values():
+            found = {
+                (named.topic, named.partition)
+                for path in broker.folder.iterdir()
+                if path.is_dir() and (named := partition_dirs.parse(path.name)) is not None
+                and named.mark is None
+            }  # fmt: skip
+            wanted = {place for place, row in partitions.items() if broker.node_id in row.replicas}
+            if found != wanted:
+                raise Violation(f"broker {broker.node_id} has files of {sorted(found)}, not of"
+                                f" {sorted(wanted)}")  # fmt: skip
+
+    def _check_equal(self, place: Place, log: Log, replicas: tuple[int, ...]) -> None:
+        logs = {}
+        for node_id in replicas:
+            handle = self._world.brokers[node_id].table.partition(*place)
+            assert handle is not None and handle.log is not None
+            logs[node_id] = content(handle.log)
+        first = logs[replicas[0]]
+        for node_id, data in logs.items():
+            if data != first:
+                raise Violation(f"{place}: brokers {replicas[0]} and {node_id} have different"
+                                f" records: {difference(first, data)}")  # fmt: skip
+        there = {row.offset: row.value for row in records_of(first)}
+        for offset, value in self.acknowledged.get(log, {}).items():
+            if there.get(offset) != value:
+                raise Violation(f"{place}: {value!r} was acknowledged at offset {offset}, where"
+                                f" {there.get(offset)!r} is")  # fmt: skip
 
 
-def difference(first: list, second: list) -> str:
-    for one, other in zip(first, second, strict=False):
+def content(log: LogHandle) -> bytes:
+    """Returns all batches of a log."""
+    found, begin = b"", log.start_offset
+    while begin < log.end_offset:
+        data = log.read(begin, READ_BYTES)
+        found += data
+        begin = records_of(data)[-1].offset + 1
+    return found
+
+
+def difference(first: bytes, second: bytes) -> str:
+    ours, theirs = records_of(first), records_of(second)
+    for one, other in zip(ours, theirs, strict=False):
         if one != other:
             return f"{one} and {other}"
-    return f"{len(first)} and {len(second)} records"
+    return f"{len(ours)} and {len(theirs)} records"

@@ -21,6 +21,7 @@ from simulation.world import World
 
 MEMORY = Path("/dev/shm")  # brokers wait for flushes of small files all the time
 STEPS = 2000
+BROKERS = (3, 3, 4, 5)  # of the seeds, in turn
 COUNTED = ("acknowledged", "elections", "truncations", "expired")
 FAULTS = (
     "killed", "power cut", "paused", "cut", "expired", "clock", "unreachable", "lost request",
@@ -31,7 +32,7 @@ FAULTS = (
 def simulated(seed: int, steps: int = STEPS) -> tuple[World, Violation | None]:
     """Runs one seed. Returns its world, and the violation if there was one."""
     folder = Path(tempfile.mkdtemp(prefix="simulation-", dir=MEMORY if MEMORY.is_dir() else None))
-    world = World(seed, folder)
+    world = World(seed, folder, brokers=BROKERS[seed % len(BROKERS)])
     try:
         world.run(steps)
     except Violation as violation:

@@ -1,5 +1,7 @@
 """Runs a cluster in one thread: brokers, ZooKeeper, network and clock, driven by a seed.
 
+Producers (simulation/clients.py) and an administrator (simulation/administrator.py) use it.
+
 The world runs one step of one actor after the other (simulation/broker.py). While an actor waits
 for ZooKeeper or for another broker, actors of other brokers may run: in this way steps interleave
 like threads of several machines. Time passes when no actor has work, and a little at each step.
@@ -16,29 +18,30 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from simulation.administrator import Administrator, name_of_topic
 from simulation.broker import Actor, SimBroker, SimConnection, fault_of, without_threads
-from simulation.judge import BATCH_HEADER_BYTES, Judge, Place, Violation
+from simulation.clients import Producers
+from simulation.judge import BATCH_HEADER_BYTES, Judge, Log, Place, Violation
 from simulation.zookeeper_model import Fault, Server
 
-from barnabas.cext.record.records import encode_batch
-from barnabas.controller.topics import NewTopic
 from barnabas.errors import KafkaError
 from barnabas.metadata import znodes
 from barnabas.metadata.tree import EventType, MetadataError, SessionState, WatchEvent
-from barnabas.wire import request, response
-from barnabas.wire.headers import decode_response_header, encode_request
+from barnabas.metadata.znodes import PartitionState, TopicAssignment, uuid_bytes
 
-TOPIC, PARTITIONS = "records", 2
+T = TypeVar("T")
+
+TOPIC, PARTITIONS, REPLICAS = "records", 2, 3
+RECREATED = "recreated"  # a topic that comes and goes
 SESSION_MS = 6000
 BEGIN_NS = 10**12
 BEGIN_MS = 1_795_000_000_000
-PRODUCE_VERSION = 9
 DEPTH_MAX = 3  # of steps that run while another waits
 SETTLE_NS = 120 * 10**9
 
@@ -48,10 +51,11 @@ class Rates:
     """The probability of each event at a step."""
 
     produce: float = 0.25
+    administer: float = 0.01
     fault: float = 0.02
     kill: float = 0.0005  # of a broker in the middle of a step, where it waits for another
     tree_fault: float = 0.003  # of each operation on ZooKeeper
-    lose: float = 0.005  # of each request between brokers: the request, its answer, or both late
+    lose: float = 0.005  # of each request: it is lost, or late, or its answer is lost
     interleave: float = 0.3  # that others run while an actor waits
 
 
@@ -80,9 +84,22 @@ class Killed(BaseException):
     """Raised where a broker is killed in the middle of a step."""
 
 
+class Known(NamedTuple):
+    """A partition as the tree has it."""
+
+    log: Log
+    replicas: tuple[int, ...]
+    origin: tuple[int, ...]  # the replicas without those that a reassignment adds
+    is_moving: bool
+    state: PartitionState | None
+    state_zxid: int
+
+
 class World:
     """A simulated cluster. `run` does `steps` steps with faults, ends the faults, and waits until
     the replicas are equal. Raises Violation."""
+
+    TOPICS: ClassVar = (TOPIC, RECREATED)  # to which producers send
 
     def __init__(
         self, seed: int, folder: Path, brokers: int = 3, rates: Rates | None = None
@@ -96,17 +113,17 @@ class World:
             node_id: SimBroker(self, node_id, folder / str(node_id))
             for node_id in range(1, brokers + 1)
         }
-        self.places: list[Place] = []
         self.judge = Judge(self)
+        self.producers, self.administrator = Producers(self), Administrator(self, RECREATED)
         self.running: SimBroker = self.brokers[1]  # whose actor runs
         self._depth = 0
         self._cuts: set[tuple[int, int]] = set()  # from, to; 0 is ZooKeeper
         self._late: list[tuple[int, int, bytes]] = []  # to broker, in its life, frame
         self._expiries: dict[int, int] = {}  # session id: when the server ends it
-        self._waiting: dict[int, tuple[Place, bytes, Any]] = {}  # produce requests by number
-        self._number = 0
         self._torn: SimBroker | None = None  # has lost records that were not flushed
         self._epochs: dict[str, int] = {}  # leader epoch by the path of a partition's state
+        self._partitions: dict[Place, Known] = {}
+        self._partitions_of = -1  # the commit after which they were read
         self._has_faults = False
         self.trace: list[str] = []
 
@@ -118,10 +135,13 @@ class World:
     def below(self, limit: int) -> int:
         return self._random.randrange(limit)
 
-    def _happens(self, probability: float) -> bool:
+    def choice(self, rows: Sequence[T]) -> T:
+        return self._random.choice(rows)
+
+    def happens(self, probability: float) -> bool:
         return self._random.random() < probability
 
-    def _note(self, kind: str, text: str = "") -> None:
+    def note(self, kind: str, text: str = "") -> None:
         self.counts[kind] += 1
         self.trace.append(f"{(self.now_ns - BEGIN_NS) / 1e9:9.3f} {kind} {text}")
 
@@ -154,18 +174,11 @@ class World:
         controller = self._controller()
         assert controller is not None
         assignments = {
-            index: everyone[index % len(everyone) :] + everyone[: index % len(everyone)]
+            index: [everyone[(index + row) % len(everyone)] for row in range(REPLICAS)]
             for index in range(PARTITIONS)
         }
-        with self._as(controller):
-            controller.topics.create(
-                NewTopic(
-                    TOPIC,
-                    assignments=assignments,
-                    configs={"min.insync.replicas": "2"},
-                )
-            )
-        self.places = [(TOPIC, index) for index in range(PARTITIONS)]
+        settings = {"min.insync.replicas": "2"}
+        self.administrator.create(controller, TOPIC, assignments, **settings)
         self._until(self._is_whole, "the topic is not served")
 
     def _settle(self) -> None:
@@ -192,7 +205,7 @@ class World:
     def _described(self) -> str:
         rows = []
         for broker in self.brokers.values():
-            for place in self.places:
+            for place in self.partitions():
                 found = broker.reader.state.partition(*place) if broker.is_running else None
                 handle = broker.table.partition(*place) if broker.is_running else None
                 if found is None or handle is None or handle.log is None:
@@ -205,23 +218,35 @@ class World:
         return "; ".join(rows)
 
     def _is_whole(self) -> bool:
-        if self._waiting:
+        """Returns whether all work is done: each replica is in sync, and each broker knows all
+        topics and hosts only what it must."""
+        marks = self.server.table.children(znodes.DELETE_TOPICS_PATH)
+        if marks or not self.producers.is_idle:
             return False
-        for place in self.places:
-            ends = set()
-            for broker in self.brokers.values():
-                if not broker.is_running:
-                    return False
-                known = broker.reader.state.partition(*place)
-                handle = broker.table.partition(*place)
-                if known is None or known.state is None or handle is None or handle.log is None:
-                    return False
-                if len(known.state.isr) != len(self.brokers) or known.state.leader < 0:
-                    return False
-                ends |= {handle.log.end_offset, handle.high_watermark}
-            if len(ends) != 1:
+        partitions = self.partitions()
+        names = {name for name, _index in partitions}
+        return all(
+            row.is_running and row.reader.state.topics.keys() == names
+            for row in self.brokers.values()
+        ) and all(self._is_in_sync(place, row) for place, row in partitions.items())
+
+    def _is_in_sync(self, place: Place, row: Known) -> bool:
+        if row.is_moving or row.state is None or row.state.leader not in row.state.isr:
+            return False
+        ends = set()
+        for broker in self.brokers.values():
+            handle = broker.table.partition(*place)
+            known = broker.reader.state.partition(*place)
+            if known is None or known.state != row.state or known.replicas != row.replicas:
                 return False
-        return True
+            if broker.node_id not in row.replicas:
+                if handle is not None:
+                    return False
+            elif handle is None or handle.log is None or handle.topic_id != row.log[0]:
+                return False
+            else:
+                ends |= {handle.log.end_offset, handle.high_watermark}
+        return set(row.state.isr) == set(row.replicas) and len(ends) == 1
 
     def _controller(self) -> SimBroker | None:
         for broker in self.brokers.values():
@@ -233,15 +258,17 @@ class World:
 
     def _step(self, produces: bool = True) -> None:
         self._pass_time(self._random.choice((0, 0, 0, 1, 5, 20)) * 1_000_000)
-        if self._has_faults and self._happens(self.rates.fault):
+        if self._has_faults and self.happens(self.rates.fault):
             self._fault()
-        elif produces and self._happens(self.rates.produce):
-            self._produce()
-        elif self._late and self._happens(0.1):
+        elif self._has_faults and self.happens(self.rates.administer):
+            self.administrator.act()
+        elif self.happens(self.rates.produce):
+            self.producers.send(may_begin=produces)
+        elif self._late and self.happens(0.1):
             self._deliver_late()
         elif not self._run_one():
             self._pass_time_to_next()
-        self._poll()
+        self.producers.poll()
         self.judge.look()
 
     def _ready(self) -> list[tuple[SimBroker, Actor]]:
@@ -273,6 +300,21 @@ class World:
             self.counts["steps"] += 1
         return True
 
+    def attempt(self, broker: SimBroker, call: Callable[[], T]) -> T | None:
+        """Runs a request of an administrator on a broker, and returns its result; None when it has
+        failed, or the broker was killed."""
+        with self._as(broker):
+            broker.is_busy = True
+            try:
+                return call()
+            except (MetadataError, KafkaError) as error:
+                self.note("refused", f"a request to {broker.node_id}: {error}")
+            except Killed:
+                broker.kill()
+            finally:
+                broker.is_busy = False
+        return None
+
     @contextmanager
     def _as(self, broker: SimBroker) -> Any:
         before, self.running = self.running, broker
@@ -283,7 +325,7 @@ class World:
 
     def _interleave(self) -> None:
         """Runs other actors while one actor waits."""
-        if self._depth < DEPTH_MAX and self._has_faults and self._happens(self.rates.interleave):
+        if self._depth < DEPTH_MAX and self._has_faults and self.happens(self.rates.interleave):
             self._depth += 1
             try:
                 for _ in range(self._random.randint(1, 4)):
@@ -330,7 +372,7 @@ class World:
             return Fault.UNREACHABLE
         fault = fault_of(self._random.random, self.rates.tree_fault)
         if fault is not Fault.NONE:
-            self._note(fault.value, f"to ZooKeeper from {broker.node_id}")
+            self.note(fault.value, f"to ZooKeeper from {broker.node_id}")
         return fault
 
     def _end_sessions(self) -> None:
@@ -351,7 +393,7 @@ class World:
                     )
                     if due <= self.now_ns:
                         self._expiries.pop(session_id)
-                        self._note("expired", f"session of {broker.node_id}")
+                        self.note("expired", f"session of {broker.node_id}")
                         self.server.expire(session_id)
             if is_away:
                 continue
@@ -365,18 +407,71 @@ class World:
                     broker.former.append(session.session_id)
 
     def _committed(self, events: list[WatchEvent]) -> None:
+        """Notes the changes of a commit."""
+        at = {(event.type, event.path) for event in events}
         for event in events:
+            entry = self.server.table.find(event.path)
+            name = name_of_topic(event.path)
             if event.type is EventType.CHANGED and event.path.endswith("/state"):
-                entry = self.server.table.find(event.path)
-                if entry is None:
-                    continue
-                state = znodes.PartitionState.decode(entry.data)
-                is_new = self._epochs.get(event.path) != state.leader_epoch
-                self._epochs[event.path] = state.leader_epoch
-                self._note(
-                    "elections" if is_new else "ISR changes",
-                    f"{event.path} {state.leader} epoch {state.leader_epoch} isr {state.isr}",
+                if entry is not None:
+                    self._note_state(event.path, PartitionState.decode(entry.data))
+            elif event.type is EventType.CREATED and name is not None and entry is not None:
+                self.note("topics created", name)
+                self.administrator.created(name, entry.data)
+            elif event.type is EventType.DELETED and name is not None:
+                self.note("topics deleted", name)
+                mark = znodes.delete_topic_path(name)
+                if (EventType.DELETED, mark) not in at or (EventType.CREATED, mark) in at:
+                    self.judge.report(f"topic {name} was deleted without a mark")
+
+    def _note_state(self, path: str, state: PartitionState) -> None:
+        is_new = self._epochs.get(path) != state.leader_epoch
+        self._epochs[path] = state.leader_epoch
+        self.note(
+            "elections" if is_new else "ISR changes",
+            f"{path} {state.leader} epoch {state.leader_epoch} isr {state.isr}",
+        )
+
+    def partitions(self) -> dict[Place, Known]:
+        """Returns the partitions of all topics, as the tree has them now."""
+        if self._partitions_of != self.server.zxid:
+            self._partitions_of = self.server.zxid
+            names = self.server.table.children(znodes.TOPICS_PATH)
+            self._partitions = dict(
+                row for name in sorted(names) for row in self._partitions_in(name)
+            )
+        return self._partitions
+
+    def _partitions_in(self, name: str) -> Iterator[tuple[Place, Known]]:
+        assignment = TopicAssignment.decode(self.server.table.entry(znodes.topic_path(name)).data)
+        assert assignment.topic_id is not None
+        for index, replicas in assignment.partitions.items():
+            adding = assignment.adding_replicas.get(index, ())
+            entry = self.server.table.find(znodes.partition_state_path(name, index))
+            yield (
+                (name, index),
+                Known(
+                    (uuid_bytes(assignment.topic_id), index),
+                    replicas,
+                    tuple(row for row in replicas if row not in adding),
+                    bool(adding) or index in assignment.removing_replicas,
+                    None if entry is None else PartitionState.decode(entry.data),
+                    -1 if entry is None else entry.stat.mzxid,
+                ),
+            )
+
+    def leads(self, broker: SimBroker, log: Log) -> bool:
+        """Returns whether a broker leads a partition, in the epoch that the tree has now."""
+        for place, row in self.partitions().items():
+            if row.log == log:
+                handle = broker.table.partition(*place)
+                return (
+                    handle is not None
+                    and row.state is not None
+                    and handle.leader_id == broker.node_id == row.state.leader
+                    and handle.leader_epoch == row.state.leader_epoch
                 )
+        return False
 
     # -- the network
 
@@ -397,23 +492,32 @@ class World:
         self._kill_in_a_step(source)
         target, key = self.brokers[node_id], int.from_bytes(frame[:2], "big")
         is_cut = (source.node_id, node_id) in self._cuts or not target.is_running
-        if is_cut or (self._has_faults and self._happens(self.rates.lose)):
-            if not is_cut:
-                self._note("lost request", f"{key} from {source.node_id} to {node_id}")
-                if self._happens(0.5) and target.is_running:
-                    self._late.append((node_id, target.life, frame))
+        if is_cut or self.loses(key, target, frame):
             return None
         if target.is_paused or not target.takes_now(key):
             self._late.append((node_id, target.life, frame))
             return None
         answer = self._handled(target, frame)
         self._interleave()
-        if (node_id, source.node_id) in self._cuts:
-            return None
-        if self._has_faults and self._happens(self.rates.lose):
-            self._note("lost answer", f"{key} from {node_id} to {source.node_id}")
+        if (node_id, source.node_id) in self._cuts or self.loses_answer(key, target):
             return None
         return answer
+
+    def loses(self, key: int, target: SimBroker, frame: bytes) -> bool:
+        """Returns whether a request is lost; it may arrive later."""
+        if not self._has_faults or not self.happens(self.rates.lose):
+            return False
+        self.note("lost request", f"{key} to {target.node_id}")
+        if self.happens(0.5) and target.is_running:
+            self._late.append((target.node_id, target.life, frame))
+        return True
+
+    def loses_answer(self, key: int, target: SimBroker) -> bool:
+        """Returns whether the answer to a request is lost."""
+        if not self._has_faults or not self.happens(self.rates.lose):
+            return False
+        self.note("lost answer", f"{key} from {target.node_id}")
+        return True
 
     def _deliver_late(self) -> None:
         """Delivers a request whose sender has given up."""
@@ -424,74 +528,20 @@ class World:
             del self._late[at]
         elif not target.is_paused and target.takes_now(key):
             del self._late[at]
-            self._note("late request", f"{key} to {node_id}")
+            self.note("late request", f"{key} to {node_id}")
             self._handled(target, frame)
 
     def _handled(self, target: SimBroker, frame: bytes) -> bytes | None:
         """Returns the answer of a broker, or None when it is killed or cannot answer."""
         with self._as(target):
             try:
-                return target.handle(frame)
+                answer = target.handle(frame)
+                return answer if isinstance(answer, bytes) else None
             except Killed:
                 target.kill()
             except MetadataError as error:
-                self._note("refused", f"a request to {target.node_id}: {error}")
+                self.note("refused", f"a request to {target.node_id}: {error}")
         return None
-
-    # -- clients
-
-    def _produce(self) -> None:
-        """Sends one record with acks=all to the broker that some broker names as the leader."""
-        alive = [row for row in self.brokers.values() if row.is_running and not row.is_paused]
-        if not alive or len(self._waiting) > 20:
-            return
-        place = self._random.choice(self.places)
-        known = self._random.choice(alive).reader.state.partition(*place)
-        if known is None or known.state is None or known.state.leader not in self.brokers:
-            return
-        leader = self.brokers[known.state.leader]
-        if not leader.is_running or leader.is_paused:
-            return
-        self._number += 1
-        value = b"%d" % self._number
-        message = request(0)
-        part = message.struct("topicData.partitionData")(
-            index=place[1], records=encode_batch([value], base_timestamp=leader.system.wall_ms())
-        )
-        topic = message.struct("topicData")(name=place[0], partitionData=[part])
-        body = message.cls(acks=-1, timeoutMs=5000, topicData=[topic])
-        frame = encode_request(0, PRODUCE_VERSION, 1, "client", body, framed=False)
-        count = len(leader.parked)
-        answer = leader.handle(frame)
-        if len(leader.parked) > count:
-            self._waiting[self._number] = (place, value, (leader, leader.life, leader.parked[-1]))
-        elif answer is not None:
-            self._answered(place, value, answer)
-        self.counts["produced"] += 1
-
-    def _poll(self) -> None:
-        """Checks whether produce requests that wait for followers are answered."""
-        for number, (place, value, (leader, life, parked)) in list(self._waiting.items()):
-            if not leader.is_running or leader.life != life:
-                del self._waiting[number]
-                continue
-            if leader.is_paused:
-                continue
-            answer = parked.resume(0)
-            if isinstance(answer, bytes):
-                leader.parked.remove(parked)
-                del self._waiting[number]
-                self._answered(place, value, answer[4:])
-
-    def _answered(self, place: Place, value: bytes, frame: bytes) -> None:
-        _, at = decode_response_header(frame, 0, PRODUCE_VERSION)
-        found = response(0).decode(frame, PRODUCE_VERSION, at)
-        part = found.responses[0].partitionResponses[0]
-        if part.errorCode == 0:
-            self.counts["acknowledged"] += 1
-            self.judge.acknowledge(place, part.baseOffset, value)
-        else:
-            self.counts[f"error {part.errorCode}"] += 1
 
     # -- faults
 
@@ -509,17 +559,21 @@ class World:
         if broker.is_dying:
             raise Killed
         may_die = self._has_faults and self._torn is None and self._up() > 1
-        if may_die and self._happens(self.rates.kill):
-            self._note("killed", f"{broker.node_id} in the middle of a step")
+        if may_die and self.happens(self.rates.kill):
+            self.note("killed", f"{broker.node_id} in the middle of a step")
             broker.is_dying = True
             raise Killed
 
+    def alive(self) -> list[SimBroker]:
+        """Returns the brokers that run; at least one does."""
+        return [row for row in self.brokers.values() if row.is_running and not row.is_paused]
+
     def _up(self) -> int:
-        return sum(row.is_running and not row.is_paused for row in self.brokers.values())
+        return len(self.alive())
 
     def _fault_kill(self, broker: SimBroker) -> None:
         if broker.is_running and not broker.is_busy and self._up() > 1:
-            self._note("killed", str(broker.node_id))
+            self.note("killed", str(broker.node_id))
             broker.kill()
 
     def _fault_power(self, broker: SimBroker) -> None:
@@ -529,26 +583,30 @@ class World:
         everyone = self.brokers.values()
         if broker.is_busy or self._cuts or not all(self._is_steady(row) for row in everyone):
             return
-        floors = {place: broker.table.partition(*place).log.flushed_offset for place in self.places}
-        self._note("power cut", str(broker.node_id))
+        handles = {place: broker.table.partition(*place) for place in self.partitions()}
+        floors = {
+            place: handle.log.flushed_offset
+            for place, handle in handles.items()
+            if handle is not None and handle.log is not None
+        }
+        self.note("power cut", str(broker.node_id))
         broker.kill()
         self._torn = broker
         for place, floor in floors.items():
             self._tear(broker.folder / f"{place[0]}-{place[1]}", floor)
 
     def _is_steady(self, broker: SimBroker) -> bool:
-        """Returns whether a broker runs, and is a member of every ISR that was written since it has
-        registered."""
+        """Returns whether a broker runs, and is in the ISR of all its partitions, whose states were
+        written since it has registered."""
         if not broker.is_running or broker.is_paused:
             return False
         registered = self.server.table.find(znodes.broker_path(broker.node_id))
         if registered is None or not self.server.knows(registered.stat.ephemeral_owner):
             return False
-        for topic, index in self.places:
-            entry = self.server.table.find(znodes.partition_state_path(topic, index))
-            if entry is None or entry.stat.mzxid < registered.stat.czxid:
+        for row in self.partitions().values():
+            if row.state is None or row.state_zxid < registered.stat.czxid:
                 return False
-            if broker.node_id not in znodes.PartitionState.decode(entry.data).isr:
+            if broker.node_id in row.replicas and broker.node_id not in row.state.isr:
                 return False
         return True
 
@@ -573,20 +631,20 @@ class World:
 
     def _fault_pause(self, broker: SimBroker) -> None:
         if broker.is_running and not broker.is_busy and not broker.is_paused and self._up() > 1:
-            self._note("paused", str(broker.node_id))
+            self.note("paused", str(broker.node_id))
             broker.is_paused = True
 
     def _fault_resume(self, broker: SimBroker) -> None:
         if broker.is_paused:
-            self._note("resumed", str(broker.node_id))
+            self.note("resumed", str(broker.node_id))
             broker.is_paused = False
 
     def _fault_cut(self, broker: SimBroker) -> None:
         other = self._random.choice([0, *self.brokers])
         if other == broker.node_id:
             return
-        both = self._happens(0.5)
-        self._note("cut", f"{broker.node_id} - {other}, {'both' if both else 'one way'}")
+        both = self.happens(0.5)
+        self.note("cut", f"{broker.node_id} - {other}, {'both' if both else 'one way'}")
         self._cuts.add((broker.node_id, other))
         if other == 0:
             broker.session.disconnect()
@@ -595,20 +653,20 @@ class World:
 
     def _fault_heal(self, _broker: SimBroker) -> None:
         if self._cuts:
-            self._note("healed")
+            self.note("healed")
             self._cuts.clear()
 
     def _fault_expire(self, broker: SimBroker) -> None:
         """Lets the server end the session of a running broker."""
         if broker.is_running and self.server.knows(broker.session.session_id):
-            self._note("expired", f"session of {broker.node_id}")
+            self.note("expired", f"session of {broker.node_id}")
             self._expiries.pop(broker.session.session_id, None)
             self.server.expire(broker.session.session_id)
 
     def _fault_clock(self, broker: SimBroker) -> None:
         if broker.is_running:
             jump_ms = self._random.choice((-3_600_000, 3_600_000, -1000, 1000))
-            self._note("clock", f"of {broker.node_id} by {jump_ms} ms")
+            self.note("clock", f"of {broker.node_id} by {jump_ms} ms")
             broker.wall_offset_ms += jump_ms
             broker.system.move_wall_clock(jump_ms)
 
@@ -617,21 +675,14 @@ class World:
 
     def _fault_elect(self, broker: SimBroker) -> None:
         """Elects the preferred replicas again, if this broker is the controller."""
-        if not broker.is_running or broker.is_paused or broker.is_busy:
-            return
-        with self._as(broker):
-            broker.is_busy = True
-            try:
-                check = broker.role.fence()
-                if check is not None:
-                    self._note("preferred election")
-                    broker.elections.prefer(check, self.places)
-            except (MetadataError, KafkaError) as error:
-                self._note("refused", f"election by {broker.node_id}: {error}")
-            except Killed:
-                broker.kill()
-            finally:
-                broker.is_busy = False
+        if broker.is_running and not broker.is_paused and not broker.is_busy:
+            self.attempt(broker, lambda: self._elect(broker))
+
+    def _elect(self, broker: SimBroker) -> None:
+        check = broker.role.fence()
+        if check is not None:
+            self.note("preferred election")
+            broker.elections.prefer(check, self.partitions())
 
     def _start(self, broker: SimBroker) -> None:
         if broker.is_running or (broker.node_id, 0) in self._cuts:
@@ -640,9 +691,9 @@ class World:
             try:
                 broker.start()
             except MetadataError as error:
-                self._note("start failed", f"{broker.node_id}: {error}")
+                self.note("start failed", f"{broker.node_id}: {error}")
                 return
             except Killed:  # while it starts: what it had opened is closed
                 broker.is_dying = False
                 return
-        self._note("started", str(broker.node_id))
+        self.note("started", str(broker.node_id))
