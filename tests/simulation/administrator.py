@@ -83,7 +83,6 @@ class Administrator:
         places = [
             place for place, row in world.partitions().items() if row.is_moving or not is_cancel
         ]
-        places = [place for place in places if place[0] in world.TOPICS]
         if not places:
             return
         place = world.choice(places)

@@ -1,8 +1,9 @@
 """One broker of a simulated cluster: the shipped code, composed without threads and sockets.
 
-Metadata, controller, replicas, fetchers, ISR changes, log and native handlers are those that
-`barnabas start` runs (broker/stages composes them there). The loop of a thread there becomes an
-`Actor` here: the world runs one step of one actor at a time.
+Metadata, controller, replicas, fetchers, ISR changes, log, the group coordinator and native
+handlers are those that `barnabas start` runs (broker/stages and coordinator/coordinators.py compose
+them). The loop of a thread there becomes an `Actor` here: the world runs one step of one actor at a
+time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simulation import committers
 from simulation.zookeeper_model import Fault, Session
 
 from barnabas.api import k04_leader_and_isr, k05_stop_replica, k06_update_metadata
@@ -37,9 +39,14 @@ from barnabas.controller.controller import Controller
 from barnabas.controller.controller_role import ClusterRole
 from barnabas.controller.elections import Elections
 from barnabas.controller.features import registered_features
+from barnabas.controller.internal_topics import internal_topic
 from barnabas.controller.reassignments import Reassignments
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.controller.topics import TopicController
+from barnabas.coordinator import journal, rounds
+from barnabas.coordinator.coordinators import coordinator_handlers
+from barnabas.coordinator.groups.coordinator import GroupCoordinator, GroupSettings
+from barnabas.coordinator.journal import CoordinatorLog
 from barnabas.errors import KafkaError
 from barnabas.metadata.cluster_state import ClusterStateReader
 from barnabas.metadata.tree import MetadataError, StoreUnavailable
@@ -60,6 +67,7 @@ from barnabas.wire.headers import (
     encode_request_header,
     encode_response,
 )
+from barnabas.wire.internal import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -78,6 +86,7 @@ SETTINGS = {
     "num.recovery.threads.per.data.dir": "1",
     "log.cleaner.enable": "false",
     "metrics.port": "-1",
+    "offsets.topic.num.partitions": str(committers.PARTITIONS),
 }
 
 
@@ -163,6 +172,8 @@ def without_threads() -> Iterator[None]:
         (channel_manager, "NamedThread", StillThread),
         (controller_thread, "NamedThread", StillThread),
         (replica_fetchers, "NamedThread", StillThread),
+        (journal, "NamedThread", StillThread),
+        (rounds, "NamedThread", StillThread),
         (replica_fetchers, "Connection", SimConnection),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
@@ -264,6 +275,7 @@ class SimBroker:
             system.monotonic_ns,
         )
         replicas.begin(reader)
+        self._coordinate()
         self.deletion = deletion = TopicDeletion(tree, reader, role, checkpoints.write_all)
         deletion.finish()
         self.reassignments = reassignments = Reassignments(tree, reader)
@@ -290,6 +302,7 @@ class SimBroker:
         self.actors = [
             Actor("watches", self._deliver, lambda: tree.waits),
             Actor("controller", self._control, lambda: self.controller.is_awake),
+            Actor("loader", self._load, lambda: self.group_log._loader is not None),
             Actor("isr-shrink", partial(self._periodic, self.isr.shrink, SHRINK_MS), due_ns=now),
             Actor("isr-grow", partial(self._periodic, self.isr.grow, GROW_MS), due_ns=now),
             Actor(
@@ -299,6 +312,43 @@ class SimBroker:
             ),
         ]
         self._fetcher_due, self._channel_due = {}, {}
+
+    def _coordinate(self) -> None:
+        """Starts the coordinator of groups, as coordinator/coordinators.py does."""
+        native, reader = coordinator_handlers(self.config, self.table), self.reader
+        asked = internal_topic(CONSUMER_OFFSETS, self.dynamic, True)
+        assert asked is not None
+        self.commits = native.commits
+        self.group_log = CoordinatorLog(
+            CONSUMER_OFFSETS,
+            node_id=self.node_id,
+            replicas=self.replicas,
+            create=lambda: self.topics.create(asked, is_own=True),
+            wall_ms=self.system.wall_ms,
+            commit_timeout_ms=lambda: self.dynamic.integer("offsets.commit.timeout.ms"),
+            states=native.group_partitions,
+        )
+        self.groups = GroupCoordinator(
+            journal=self.group_log,
+            timers=None,  # type: ignore[arg-type]  # groups without members have none
+            wall_ms=self.system.wall_ms,
+            new_id=lambda: self.world.random_bytes(16).hex(),
+            settings=GroupSettings.of(self.config.integer),
+            table=native.groups,
+            native=native.commits,
+        )
+        self.group_log.attach(self.groups)
+        self.replicas.on_applied.append(self.group_log.apply)
+        self.group_log.apply(reader.state)
+
+    def committed(self, group: str) -> int | None:
+        """Returns the committed offset of a group, 0 without one; None when this broker does not
+        coordinate it, or has not loaded it yet."""
+        try:
+            ((_topic, rows),) = self.groups.fetch(group, [(self.world.TOPICS[0], [0])], False)
+        except KafkaError:
+            return None
+        return 0 if rows[0][1] is None else rows[0][1].offset
 
     def _close_logs(self) -> None:
         for row in self.logs.logs():
@@ -362,6 +412,10 @@ class SimBroker:
         done = self.controller.step()
         self.actors[1].due_ns = None
         return None if done else controller_thread.AGAIN_S
+
+    def _load(self) -> None:
+        """Loads the partitions of __consumer_offsets that this broker leads since."""
+        self.group_log._load_all()
 
     def _periodic(self, task: Callable[[], object], period_ms: int) -> float:
         with suppress(MetadataError):  # as server/background.py: it runs again after its period

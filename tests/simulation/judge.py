@@ -6,6 +6,8 @@
 - A partition has at most one leader in each leader epoch.
 - The high watermark of a replica does not decrease while its broker hosts it.
 - A topic is deleted only while it is marked for deletion.
+- The coordinator of a group, as soon as it answers, has the last offset that was acknowledged, or a
+  later one.
 - At the end, when all faults are over: every acknowledged record is at its offset; each partition
   has the replicas of its last reassignment, and no other broker has its files; the files of all
   replicas are equal by offset, bytes and leader epoch.
@@ -15,8 +17,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from simulation.committers import partition_of
+
 from barnabas.cext.record.records import decode_records, parse_header
 from barnabas.storage import partition_dirs
+from barnabas.wire.internal import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from simulation.broker import SimBroker
@@ -65,6 +70,7 @@ class Judge:
         self._leaders: dict[tuple[Log, int], int] = {}
         self._committed: dict[Log, dict[int, bytes]] = {}
         self._seen_to: dict[tuple[Log, int, int, int], int] = {}  # by broker, life, generation
+        self._internal: set[Log] = set()  # no producer sends to these
         self._sent: dict[bytes, Log] = {}
         self._next: dict[tuple[Log, bytes], int] = {}  # sequence number by producer
         self._reported: str | None = None
@@ -93,12 +99,29 @@ class Judge:
             if broker.is_running:
                 for place in places:
                     self._look_at(broker, place)
+        self._look_at_groups()
+
+    def _look_at_groups(self) -> None:
+        committers = self._world.committers
+        for group in committers.groups:
+            row = self._world.partitions().get((CONSUMER_OFFSETS, partition_of(group.name)))
+            if row is None or row.state is None or row.state.leader not in self._world.brokers:
+                continue
+            broker = self._world.brokers[row.state.leader]
+            if not broker.is_running or not self._world.leads(broker, row.log):
+                continue
+            found, least = broker.committed(group.name), committers.acknowledged(group)
+            if found is not None and found < least:
+                raise Violation(f"group {group.name}: broker {broker.node_id} has the offset"
+                                f" {found}, and {least} was acknowledged")  # fmt: skip
 
     def _look_at(self, broker: SimBroker, place: Place) -> None:
         handle = broker.table.partition(*place)
         if handle is None or handle.log is None:
             return
         log = handle.topic_id, handle.index
+        if place[0] not in self._world.TOPICS:
+            self._internal.add(log)
         if handle.leader_id == broker.node_id:
             key = (log, handle.leader_epoch)
             if self._leaders.setdefault(key, broker.node_id) != broker.node_id:
@@ -129,7 +152,8 @@ class Judge:
             for row in rows:
                 if row.offset not in committed:
                     committed[row.offset] = row.value
-                    self._commit(name, log, row)
+                    if log not in self._internal:
+                        self._commit(name, log, row)
                 elif committed[row.offset] != row.value:
                     raise Violation(f"{name}: at offset {row.offset} is {row.value!r}, and"
                                     f" {committed[row.offset]!r} was committed there")  # fmt: skip

@@ -11,6 +11,7 @@ from simulation.run import simulated
 
 from barnabas.cext.record.records import encode_batch
 from barnabas.controller import elections, reassignments
+from barnabas.coordinator.journal import CoordinatorLog
 from barnabas.metadata.tree import ANY_VERSION
 from barnabas.server import isr
 from barnabas.server.replica_manager import ReplicaManager
@@ -128,3 +129,22 @@ def test_a_reassignment_that_ends_before_the_copy_is_found(monkeypatch):
 def test_a_replica_that_stays_after_a_reassignment_is_found(monkeypatch):
     monkeypatch.setattr(ReplicaManager, "_drop_one", lambda *_: None)
     assert found("a former replica keeps its log")
+
+
+def test_a_zombie_coordinator_is_found(monkeypatch):
+    """A broker that led a partition of __consumer_offsets keeps its groups when another broker
+    leads it, so it has old offsets when it leads again."""
+    led_in = CoordinatorLog._led_in
+
+    def kept(journal, topic, state):
+        before = {index: (led.topic_id, led.leader_epoch) for index, led in journal._led.items()}
+        return {**led_in(journal, topic, state), **before}
+
+    monkeypatch.setattr(CoordinatorLog, "_led_in", kept)
+    assert found("a coordinator that keeps its groups", "was acknowledged")
+
+
+def test_a_coordinator_that_answers_while_it_loads_is_found(monkeypatch):
+    monkeypatch.setattr(CoordinatorLog, "_load_if_empty", lambda journal, index: (
+        journal._set_ready(index, journal._led.get(index)) is None))  # fmt: skip
+    assert found("a coordinator without the offsets of its log", "was acknowledged")

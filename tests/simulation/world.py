@@ -1,6 +1,7 @@
 """Runs a cluster in one thread: brokers, ZooKeeper, network and clock, driven by a seed.
 
-Producers (simulation/clients.py) and an administrator (simulation/administrator.py) use it.
+Producers (simulation/clients.py), consumers that commit offsets (simulation/committers.py) and an
+administrator (simulation/administrator.py) use it.
 
 The world runs one step of one actor after the other (simulation/broker.py). While an actor waits
 for ZooKeeper or for another broker, actors of other brokers may run: in this way steps interleave
@@ -27,6 +28,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from simulation.administrator import Administrator, name_of_topic
 from simulation.broker import Actor, SimBroker, SimConnection, fault_of, without_threads
 from simulation.clients import Producers
+from simulation.committers import Committers
 from simulation.judge import BATCH_HEADER_BYTES, Judge, Log, Place, Violation
 from simulation.zookeeper_model import Fault, Server
 
@@ -34,6 +36,7 @@ from barnabas.errors import KafkaError
 from barnabas.metadata import znodes
 from barnabas.metadata.tree import EventType, MetadataError, SessionState, WatchEvent
 from barnabas.metadata.znodes import PartitionState, TopicAssignment, uuid_bytes
+from barnabas.wire.internal import CONSUMER_OFFSETS
 
 T = TypeVar("T")
 
@@ -51,6 +54,7 @@ class Rates:
     """The probability of each event at a step."""
 
     produce: float = 0.25
+    commit: float = 0.1
     administer: float = 0.01
     fault: float = 0.02
     kill: float = 0.0005  # of a broker in the middle of a step, where it waits for another
@@ -114,7 +118,8 @@ class World:
             for node_id in range(1, brokers + 1)
         }
         self.judge = Judge(self)
-        self.producers, self.administrator = Producers(self), Administrator(self, RECREATED)
+        self.producers, self.committers = Producers(self), Committers(self, TOPIC)
+        self.administrator = Administrator(self, RECREATED)
         self.running: SimBroker = self.brokers[1]  # whose actor runs
         self._depth = 0
         self._cuts: set[tuple[int, int]] = set()  # from, to; 0 is ZooKeeper
@@ -179,6 +184,7 @@ class World:
         }
         settings = {"min.insync.replicas": "2"}
         self.administrator.create(controller, TOPIC, assignments, **settings)
+        self.attempt(controller, controller.group_log.ensure)
         self._until(self._is_whole, "the topic is not served")
 
     def _settle(self) -> None:
@@ -246,6 +252,10 @@ class World:
                 return False
             else:
                 ends |= {handle.log.end_offset, handle.high_watermark}
+        if place[0] == CONSUMER_OFFSETS:
+            led = self.brokers[row.state.leader].group_log.led_partitions()
+            if not led.get(place[1]):
+                return False
         return set(row.state.isr) == set(row.replicas) and len(ends) == 1
 
     def _controller(self) -> SimBroker | None:
@@ -264,11 +274,14 @@ class World:
             self.administrator.act()
         elif self.happens(self.rates.produce):
             self.producers.send(may_begin=produces)
+        elif produces and self.happens(self.rates.commit):
+            self.committers.send()
         elif self._late and self.happens(0.1):
             self._deliver_late()
         elif not self._run_one():
             self._pass_time_to_next()
         self.producers.poll()
+        self.committers.poll()
         self.judge.look()
 
     def _ready(self) -> list[tuple[SimBroker, Actor]]:
@@ -503,12 +516,12 @@ class World:
             return None
         return answer
 
-    def loses(self, key: int, target: SimBroker, frame: bytes) -> bool:
-        """Returns whether a request is lost; it may arrive later."""
+    def loses(self, key: int, target: SimBroker, frame: bytes | None) -> bool:
+        """Returns whether a request is lost; its `frame`, if given, may arrive later."""
         if not self._has_faults or not self.happens(self.rates.lose):
             return False
         self.note("lost request", f"{key} to {target.node_id}")
-        if self.happens(0.5) and target.is_running:
+        if frame is not None and self.happens(0.5) and target.is_running:
             self._late.append((target.node_id, target.life, frame))
         return True
 
