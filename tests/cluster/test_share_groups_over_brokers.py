@@ -8,8 +8,8 @@ import pytest
 from cluster.three_brokers import Cluster, soon
 from compat.java.driver import missing
 from compat.java.share_driver import ShareClients
-from compat.support import Wire, produce_batch
-from confluent_kafka import ElectionType
+from compat.support import Wire
+from confluent_kafka import Consumer, ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from share.share_member import configure
 
@@ -17,7 +17,7 @@ from barnabas.wire import request
 from barnabas.wire.uuids import uuid_text
 
 VERSION = "4.4.0"
-PARTITIONS, BATCH = 6, 5  # and records of one batch for each partition
+PARTITIONS, BATCH = 6, 5  # and the records that each partition gets at a time
 WAIT_S = 30
 SHARE = 2  # the type of key in FindCoordinator
 IDS = (1, 2, 3)
@@ -30,7 +30,7 @@ SETTINGS = {
     "group_share_heartbeat_interval_ms": "500",
 }
 
-pytestmark = pytest.mark.takes(seconds=30)
+pytestmark = pytest.mark.takes(seconds=20)
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +54,22 @@ class History:
     """A topic with partitions led by each broker, a share group that reads it, and what its only
     member has got and acknowledged."""
 
-    def __init__(self, cluster, clients, name):
+    def __init__(self, cluster, clients, name, **settings):
+        """`settings`: of the group, with _ for each dot."""
         self.cluster, self.topic, self.group = cluster, name, f"g-{name}"
         self.produced = dict.fromkeys(range(PARTITIONS), 0)
         self.delivered: list[tuple[int, int, int]] = []  # partition, offset, deliveries
         self.kept: set[tuple[int, int]] = set()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "enable.idempotence": True,
+                "log_level": 0,  # brokers that are away
+            }
+        )
         self._create()
-        address = self.address()
-        assert configure(address, self.group, share_auto_offset_reset="earliest") == 0
+        given = {"share_auto_offset_reset": "earliest", **settings}
+        assert configure(self.address(), self.group, **given) == 0
         self.member = clients.open(f"member-{name}", self.group, [name], **EXPLICIT)
 
     def address(self):
@@ -114,13 +122,12 @@ class History:
         return {at: self.coordinator(self.key(at)) for at in range(PARTITIONS)}
 
     def produce(self):
-        """One batch to each partition, in the log of all replicas in sync."""
-        for partition, leader in self.leaders().items():
-            first = self.produced[partition]
-            values = [b"%d" % number for number in range(first, first + BATCH)]
-            address = self.cluster.brokers[leader].address
-            produce_batch(address, self.topic, values, partition=partition)
+        """Records for each partition, in the logs of all replicas in sync."""
+        for partition, first in self.produced.items():
+            for number in range(first, first + BATCH):
+                self._producer.produce(self.topic, b"%d" % number, partition=partition)
             self.produced[partition] += BATCH
+        assert self._producer.flush(WAIT_S) == 0
 
     def expected(self):
         return {(at, offset) for at, end in self.produced.items() for offset in range(end)}
@@ -233,3 +240,56 @@ def test_a_share_coordinator_is_killed_and_another_one_loads_its_log(cluster, cl
     victim.start()
     history.wait_for_replicas()
     history.member.close()
+
+
+@pytest.mark.only_long
+def test_a_dead_letter_goes_to_the_broker_that_leads_its_partition(cluster, clients):
+    letters = {at: f"dlq.letters-{at}" for at in IDS}
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    new = [
+        NewTopic(
+            letters[at],
+            num_partitions=1,
+            replica_assignment=[sorted(IDS, key=lambda id_, at=at: id_ != at)],
+            config={"errors.deadletterqueue.group.enable": "true"},
+        )
+        for at in IDS
+    ]
+    for made in admin.create_topics(new).values():
+        made.result(WAIT_S)
+    for at in IDS:
+        topic = letters[at]
+        history = History(
+            cluster, clients, f"given-up-{at}", errors_deadletterqueue_topic_name=topic
+        )
+        history.produce()
+        rejected = set()
+        while rejected != history.expected():
+            rows = history.poll()
+            for row in rows:
+                history.member.acknowledge(row, "REJECT")
+            assert set(history.member.commit().values()) == {"none"}
+            rejected |= {(row[1], row[2]) for row in rows}
+        history.member.close()
+        assert origins(cluster, topic, len(rejected)) == rejected
+
+
+def origins(cluster, topic, count):
+    """Partition and offset of the records whose letters the topic has."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "letters",
+            "log_level": 0,
+        }
+    )
+    reader.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    while len(found) < count:
+        message = reader.poll(WAIT_S)
+        assert message is not None and message.error() is None, (found, message)
+        headers = dict(message.headers())
+        found.append((int(headers["__dlq.errors.partition"]), int(headers["__dlq.errors.offset"])))
+    reader.close()
+    assert len(found) == len(set(found))
+    return set(found)

@@ -3,14 +3,16 @@
 The group's `errors.deadletterqueue.topic.name` names the topic, which must begin with the broker's
 `errors.deadletterqueue.topic.name.prefix` and have `errors.deadletterqueue.group.enable`. The
 writer creates a missing topic if `errors.deadletterqueue.auto.create.topics.enable` is true. A
-letter goes to the partition with the same index where it exists. Its headers name its origin:
+letter goes to the partition with the same index where it exists; when another broker leads that, in
+a Produce request. Its headers name its origin:
 
     __dlq.errors.topic  .partition  .offset  .group  .delivery.count  .message
 
 With `errors.deadletterqueue.copy.record.enable` the letter also has the record's key, value and
 headers, if the log still has the record and it fits. The writer calls `done` when the letters are
-durable, or with the error that prevents the write; the record is archived in both cases. After a
-crash in between, the letters are written again.
+durable, or with the error that prevents the write; the record is archived in both cases. A write
+that fails with a temporary error is tried TRIES times. After such an error, or a crash in between,
+letters may be written again.
 
 One thread writes the letters in the order of the requests. Limit: LETTERS_MAX waiting ranges.
 """
@@ -27,11 +29,22 @@ from barnabas.cext.log.log_handle import LogError
 from barnabas.cext.memory.threads import NamedThread
 from barnabas.cext.partition.partitions import PartitionHandle
 from barnabas.cext.record.records import CorruptRecords, Record
+from barnabas.client.connection import Connection
+from barnabas.client.failures import ClientError
 from barnabas.config import TopicConfig
 from barnabas.coordinator.journal import Done
 from barnabas.coordinator.share.share_partition import StateBatch
-from barnabas.errors import InvalidConfig, KafkaError, KafkaStorageError, error_of
+from barnabas.errors import (
+    InvalidConfig,
+    KafkaError,
+    KafkaStorageError,
+    NetworkException,
+    NotLeaderOrFollower,
+    error_of,
+)
 from barnabas.metadata.cluster_state import ClusterState
+from barnabas.server.inter_broker import Reconnecting
+from barnabas.wire import request
 from barnabas.wire.batches import decode_batches, encode_batch
 
 log = logging.getLogger("barnabas.share")
@@ -43,6 +56,11 @@ OVERHEAD_BYTES = 512  # the size of a letter's headers
 READ_BYTES = 1 << 20
 DECOMPRESSED_BYTES_MAX = 64 << 20
 COMMIT_TIMEOUT_MS = 30_000
+TRIES = 5
+RETRY_S = 0.1  # doubled each time
+PRODUCE = 0
+BATCHES_FROM = 3  # the first version of Produce with record batches
+OF_ALL_REPLICAS = -1
 REJECTED = "Offset rejected by client."
 DELIVERED_TOO_OFTEN = "Offset delivery count exceeded the threshold."
 
@@ -67,6 +85,54 @@ class Replicas(Protocol):
     def topic_config(self, name: str) -> TopicConfig: ...
 
 
+class _Target(Protocol):
+    """The partition that gets letters. Both methods raise KafkaError or LogError."""
+
+    def append(self, batch: bytes) -> None: ...
+    def commit(self) -> None: ...
+
+
+class _Here(NamedTuple):
+    """A partition that this broker leads."""
+
+    handle: PartitionHandle
+
+    def append(self, batch: bytes) -> None:
+        found = self.handle.log
+        if found is None:
+            raise KafkaStorageError()
+        found.append(bytearray(batch), leader_epoch=self.handle.leader_epoch)
+
+    def commit(self) -> None:
+        self.handle.appended(wanted=True)
+        if not self.handle.commit(COMMIT_TIMEOUT_MS):
+            raise KafkaStorageError()
+
+
+class _There(NamedTuple):
+    """A partition that another broker leads."""
+
+    connection: Reconnecting
+    topic: str
+    partition: int
+
+    def append(self, batch: bytes) -> None:
+        message = request(PRODUCE)
+        row = message.struct("topicData.partitionData")(index=self.partition, records=batch)
+        topic = message.struct("topicData")(name=self.topic, partitionData=[row])
+        asked = message.cls(acks=OF_ALL_REPLICAS, timeoutMs=COMMIT_TIMEOUT_MS, topicData=[topic])
+        try:
+            answer = self.connection.call(PRODUCE, asked, low=BATCHES_FROM)
+        except ClientError as error:
+            raise NetworkException(str(error)) from error
+        code = answer.responses[0].partitionResponses[0].errorCode
+        if code:
+            raise error_of(code)()
+
+    def commit(self) -> None:
+        """Does nothing: the answers came when the letters were durable."""
+
+
 class DeadLetters:
     """The writer of dead letters of one broker."""
 
@@ -79,7 +145,11 @@ class DeadLetters:
         prefix: Callable[[], str],
         makes_topics: Callable[[], bool],
         wall_ms: Callable[[], int],
+        connect: Callable[[int], Connection] | None,
     ) -> None:
+        """`connect` connects to another broker and raises ClientError; None: a single node."""
+        self._connect = connect
+        self._connections: dict[int, Reconnecting] = {}  # used by the writer's thread
         self._replicas = replicas
         self._cluster = cluster
         self._make_topic = make_topic
@@ -114,8 +184,12 @@ class DeadLetters:
             self._stopping = True
             self._changed.notify()
             thread = self._thread
+        for connection in list(self._connections.values()):
+            connection.interrupt()
         if thread is not None:
             thread.join()
+        for connection in self._connections.values():
+            connection.close()
 
     def _run(self) -> None:
         while True:
@@ -126,12 +200,13 @@ class DeadLetters:
                     return
                 letters = self._waiting.popleft()
             error: KafkaError | None = None
-            try:
-                self._write(letters)
-            except KafkaError as failed:
-                error = failed
-            except LogError as failed:
-                error = error_of(failed.code)(str(failed))
+            for tried in range(1, TRIES + 1):
+                error = self._write(letters)
+                if error is None or not error.retriable or tried == TRIES:
+                    break
+                with self._lock:
+                    if self._changed.wait_for(lambda: self._stopping, RETRY_S * 2**tried):
+                        return
             if error is not None:
                 log.error(
                     "cannot copy dead letters, offsets %d-%d of %s-%d, of group %s to %s: %s",
@@ -143,9 +218,19 @@ class DeadLetters:
             except Exception:
                 log.exception("copying dead letters of group %s failed", letters.group_id)
 
-    def _write(self, letters: Letters) -> None:
-        count = self._partition_count(letters.to_topic)
-        handle = self._replicas.partition(letters.to_topic, letters.partition % count)
+    def _write(self, letters: Letters) -> KafkaError | None:
+        """Writes letters and waits until they are durable. Returns the error."""
+        try:
+            count = self._partition_count(letters.to_topic)
+            self._write_to(letters, letters.partition % count)
+        except KafkaError as error:
+            return error
+        except LogError as error:
+            return error_of(error.code)(str(error))
+        return None
+
+    def _write_to(self, letters: Letters, index: int) -> None:
+        target = self._target(letters.to_topic, index)
         size_max = min(
             BATCH_BYTES_MAX,
             self._replicas.topic_config(letters.to_topic).integer("max.message.bytes") - 100,
@@ -156,22 +241,31 @@ class DeadLetters:
             letter = self._letter(letters, offset, found, size_max)
             grown = _size_of(letter)
             if batch and (len(batch) >= BATCH_RECORDS_MAX or size_bytes + grown > size_max):
-                self._append(handle, batch)
+                self._append(target, batch)
                 batch, size_bytes = [], 0
             batch.append(letter)
             size_bytes += grown
         if batch:
-            self._append(handle, batch)
-        handle.appended(wanted=True)
-        if not handle.commit(COMMIT_TIMEOUT_MS):
-            raise KafkaStorageError()
+            self._append(target, batch)
+        target.commit()
 
-    def _append(self, handle: PartitionHandle, batch: list[Record]) -> None:
-        found = handle.log
-        if found is None:
-            raise KafkaStorageError()
-        found.append(bytearray(encode_batch(batch)), leader_epoch=handle.leader_epoch)
+    def _append(self, target: _Target, batch: list[Record]) -> None:
+        target.append(encode_batch(batch))
         self.written_records += len(batch)
+
+    def _target(self, topic: str, index: int) -> _Target:
+        try:
+            return _Here(self._replicas.partition(topic, index))
+        except NotLeaderOrFollower:
+            state = self._cluster()
+            found = state.partition(topic, index)
+            leader = -1 if found is None or found.state is None else found.state.leader
+            if self._connect is None or leader not in state.brokers:
+                raise
+        connection = self._connections.get(leader)
+        if connection is None:
+            connection = self._connections[leader] = Reconnecting(leader, self._connect, log)
+        return _There(connection, topic, index)
 
     def _partition_count(self, name: str) -> int:
         """Returns the partition count of the topic, which this method creates if necessary. Raises

@@ -101,6 +101,7 @@ class ShareService:
             prefix=lambda: config.text("errors.deadletterqueue.topic.name.prefix"),
             makes_topics=lambda: config.boolean("errors.deadletterqueue.auto.create.topics.enable"),
             wall_ms=wall_ms,
+            connect=connect,
         )
         self.partitions = SharePartitions(
             node_id=node_id,
