@@ -65,7 +65,7 @@ class IsrChanges:
     def shrink(self) -> None:
         """Removes the followers that were not caught up for replica.lag.time.max.ms from the
         ISR."""
-        late = self._table.lagging()
+        late = sorted(self._table.lagging())
         state = self._reader.state
         changes = []
         for topic, index, leaving in late:
@@ -86,7 +86,7 @@ class IsrChanges:
         """Adds the followers that have caught up to the ISR."""
         state = self._reader.state
         changes = []
-        for topic, index, coming in self._table.caught_up():
+        for topic, index, coming in sorted(self._table.caught_up()):
             alive = [broker_id for broker_id in coming if broker_id in state.brokers]
             change = self._change(state, topic, index, add=alive)
             if change is not None:
