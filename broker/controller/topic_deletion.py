@@ -7,7 +7,9 @@
 
 Before the marker is on disk the topic exists; from then on it is deleted, also after a crash: at
 the next start `finish` does the remaining steps. If a topic has more nodes than fit in one multi,
-several multis delete its partitions, and the last one deletes its own node and the marker.
+several multis delete its partitions, and the last one deletes its own node and the marker. So a
+topic without a marker is not to be deleted: when another controller has finished the deletion, a
+client may have created the topic again.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from barnabas.errors import UnknownTopicOrPartition
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterStateReader
 from barnabas.metadata.tree import (
-    CreateNode,
+    CheckVersion,
     DeleteNode,
     MetadataTree,
     MultiFailed,
@@ -69,10 +71,11 @@ class TopicDeletion:
                     marked.append(name)
                 else:
                     missing[name] = UnknownTopicOrPartition(f"there is no topic {name}")
-            if self._controller_role.fence() is None:
+            check = self._controller_role.fence()
+            if check is None:
                 return missing  # the controller sees the marks
             if marked:
-                self._carry_out(marked)
+                self._carry_out(marked, check)
             for name in marked:
                 log.log(
                     logging.WARNING if name in INTERNAL_TOPICS else logging.INFO,
@@ -82,9 +85,13 @@ class TopicDeletion:
             return missing
 
     def finish(self) -> list[str]:
-        """Deletes the remaining nodes of topics that are marked for deletion; returns their names.
-        Call this at the start, after their log directories were renamed to `-delete`."""
+        """Deletes the remaining nodes of topics that are marked for deletion, if this node is the
+        controller; returns their names. Call this at the start, after their log directories were
+        renamed to `-delete`."""
         with self._lock:
+            check = self._controller_role.fence()
+            if check is None:
+                return []  # the controller sees the marks
             state = self._reader.state
             pending = [
                 name
@@ -93,7 +100,7 @@ class TopicDeletion:
             ]
             if pending:
                 self._logs_dropped()
-                self._remove(pending)
+                self._remove(pending, check)
                 log.info("deletion of %s finished", ", ".join(pending))
             return pending
 
@@ -107,31 +114,33 @@ class TopicDeletion:
             pass  # another node has marked it, or an earlier attempt that failed later
         return True
 
-    def _carry_out(self, names: Sequence[str]) -> None:
+    def _carry_out(self, names: Sequence[str], check: Sequence[CheckVersion]) -> None:
         self._reader.refresh_topics(names)  # the node that hosts a marked topic drops its logs
         self._logs_dropped()
-        self._remove(names)
+        self._remove(names, check)
 
-    def _remove(self, names: Sequence[str]) -> None:
+    def _remove(self, names: Sequence[str], check: Sequence[CheckVersion]) -> None:
         for name in names:
-            self._remove_nodes(name)
+            self._remove_nodes(name, check)
         self._reader.refresh_topics(names)
         self._reader.refresh_config([f"topics/{name}" for name in names])
 
-    def _remove_nodes(self, name: str) -> None:
+    def _remove_nodes(self, name: str, check: Sequence[CheckVersion]) -> None:
         """Deletes a topic's nodes, its configuration and its marker; tries again when another node
-        carries out the same deletion. Raises MetadataError."""
+        carries out the same deletion. Raises BadVersion when `check` fails, and MetadataError."""
         for attempt in range(ATTEMPTS_MAX):
             try:
-                for part in shares(self._operations(name), self._tree.limits):
+                for part in shares(self._operations(name), self._tree.limits, check):
                     self._tree.multi(part)
                 return
             except MultiFailed as failed:
-                if not isinstance(failed.error, OTHERS_DELETE) or attempt + 1 == ATTEMPTS_MAX:
+                is_theirs = failed.index >= len(check) and isinstance(failed.error, OTHERS_DELETE)
+                if not is_theirs or attempt + 1 == ATTEMPTS_MAX:
                     raise failed.error from failed
 
     def _operations(self, name: str) -> list[Operation]:
-        """Returns the operations that delete a topic: children before parents, the marker last."""
+        """Returns the operations that delete a topic: children before parents, the marker last;
+        none when it is not marked any more."""
         operations: list[Operation] = []
         config = znodes.config_path("topics", name)
         if self._tree.exists(config) is not None:
@@ -139,10 +148,7 @@ class TopicDeletion:
         nodes = self._tree.subtree(znodes.topic_path(name))
         operations += [DeleteNode(node.path) for node in reversed(nodes)]
         marker = znodes.delete_topic_path(name)
-        is_marked = self._tree.exists(marker) is not None
-        if not operations and not is_marked:
+        if self._tree.exists(marker) is None:
             return []  # another node has removed all of it
-        if not is_marked:  # after a crash a topic may have no marker
-            operations.append(CreateNode(marker))
         operations.append(DeleteNode(marker))
         return operations
