@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from barnabas.errors import InconsistentTopicId
+from barnabas.errors import InconsistentTopicId, KafkaStorageError
 from barnabas.metadata.cluster_state import Broker, ClusterState, Partition, Topic
 from barnabas.metadata.znodes import PartitionState, TopicAssignment, uuid_bytes
 from barnabas.wire import Struct, request
@@ -62,6 +62,8 @@ class AcknowledgedState:
     # By topic and partition.
     rows: dict[str, dict[int, AcknowledgedPartition]] = field(default_factory=dict)
     topics: dict[str, Topic] = field(default_factory=dict)  # whose rows are up to date
+    offline: frozenset[Place] = frozenset()  # replicas whose log the broker cannot use
+    asks_again: bool = False  # LeaderAndIsr is due for all of its replicas
 
     def row(self, topic: Topic, index: int) -> AcknowledgedPartition | None:
         """Returns the partition as the broker knows it. None: the broker does not know it, or knows
@@ -86,6 +88,7 @@ class AcknowledgedState:
 
     def forget(self, place: Place) -> None:
         """Removes a partition that the broker no longer has."""
+        self.offline -= {place}
         rows = self.rows.get(place[0], {})
         rows.pop(place[1], None)
         if not rows:
@@ -107,7 +110,9 @@ def next_requests(
     """Yields the requests that bring a broker up to date. The caller sends them in order and calls
     `acknowledge` after each answer; after a failure it calls this function again."""
     changed = [
-        topic for topic in state.topics.values() if acknowledged.topics.get(topic.name) is not topic
+        topic
+        for topic in state.topics.values()
+        if acknowledged.asks_again or acknowledged.topics.get(topic.name) is not topic
     ]
     if (
         acknowledged.brokers != state.brokers
@@ -130,6 +135,7 @@ def next_requests(
             acknowledged, state, [row.place for row in part], controller_id, strays=True
         )
         yield _leader_and_isr(acknowledged, state, part, controller_id, [])
+    acknowledged.asks_again = False
     newer = [row for topic in changed for row in _updates(acknowledged, topic) if row.is_newer]
     for part in _parts(newer):
         yield _update_metadata(acknowledged, state, part, controller_id)
@@ -184,6 +190,7 @@ def _updates(acknowledged: AcknowledgedState, topic: Topic) -> Iterator[_Partiti
         is_replica = hosts and (
             row is None
             or not row.is_replica
+            or acknowledged.asks_again
             or row.leader_epoch != state.leader_epoch
             or row.replicas != partition.replicas
         )
@@ -224,29 +231,34 @@ def _leader_and_isr(
         return _with_rows(made, message, rows, state, "partitionEpoch", by_topic=version >= 2)
 
     def acknowledge(answer: Struct) -> None:
-        refused = _inconsistent(answer)
+        errors = _errors_of(answer)
+        offline, online = set(), set()
         for row in rows:
-            if {row.place, (row.topic.topic_id, row.number)} & refused:
+            code = errors.get(row.place) or errors.get((row.topic.topic_id, row.number), 0)
+            if code == InconsistentTopicId.code:
                 strays.append(row)
                 continue
+            if code == KafkaStorageError.code:
+                offline.add(row.place)
+            elif code == 0:
+                online.add(row.place)
             known = acknowledged.row(row.topic, row.number)
             acknowledged.note(row, version=-1 if known is None else known.version, is_replica=True)
+        acknowledged.offline = (acknowledged.offline - online) | offline
 
     return Request(LEADER_AND_ISR, LEADER_AND_ISR_MAX, body, acknowledge)
 
 
-def _inconsistent(answer: Struct) -> set[tuple[str | None, int]]:
-    """Returns the partitions with INCONSISTENT_TOPIC_ID in a LeaderAndIsr response: by the topic's
-    name up to version 4, later by its id."""
-    found: set[tuple[str | None, int]] = {
-        (row.topicName, row.partitionIndex)
+def _errors_of(answer: Struct) -> dict[tuple[str | None, int], int]:
+    """Returns the error codes of the partitions in a LeaderAndIsr response: by the topic's name up
+    to version 4, later by its id."""
+    found: dict[tuple[str | None, int], int] = {
+        (row.topicName, row.partitionIndex): row.errorCode
         for row in getattr(answer, "partitionErrors", None) or ()
-        if row.errorCode == InconsistentTopicId.code
     }
     for topic in getattr(answer, "topics", None) or ():
         for row in topic.partitionErrors:
-            if row.errorCode == InconsistentTopicId.code:
-                found.add((uuid_text(topic.topicId), row.partitionIndex))
+            found[uuid_text(topic.topicId), row.partitionIndex] = row.errorCode
     return found
 
 

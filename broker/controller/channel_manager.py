@@ -37,6 +37,8 @@ class ControllerChannelManager:
         self._node_id = node_id
         self._connect = connect
         self._channels: dict[int, _Channel] = {}
+        # Called when a broker has answered that the logs of other replicas than before have failed.
+        self.on_offline: Callable[[], object] = lambda: None
 
     def update(self, state: ClusterState) -> None:
         """Sends what is new in `state` to all other brokers, and returns at once. Only one thread
@@ -49,8 +51,19 @@ class ControllerChannelManager:
         for broker_id, epoch in others.items():
             if broker_id not in self._channels:
                 acknowledged = AcknowledgedState(broker_id, epoch)
-                self._channels[broker_id] = _Channel(acknowledged, self._node_id, self._connect)
+                self._channels[broker_id] = _Channel(
+                    acknowledged, self._node_id, self._connect, lambda: self.on_offline()
+                )
             self._channels[broker_id].update(state)
+
+    def ask_again(self, broker_id: int) -> None:
+        """Sends LeaderAndIsr for all replicas of a broker: the logs of some may have failed."""
+        if broker_id in self._channels:
+            self._channels[broker_id].ask_again()
+
+    def offline_replicas(self) -> dict[int, frozenset[tuple[str, int]]]:
+        """Returns the partitions whose log a broker cannot use, by broker, as it has answered."""
+        return {id_: row.acknowledged.offline for id_, row in self._channels.items()}
 
     def stop(self) -> None:
         """Ends all channels, because this node stops or is no longer the controller."""
@@ -63,12 +76,18 @@ class ControllerChannelManager:
 
 class _Channel:
     def __init__(
-        self, acknowledged: AcknowledgedState, controller_id: int, connect: Connect
+        self,
+        acknowledged: AcknowledgedState,
+        controller_id: int,
+        connect: Connect,
+        on_offline: Callable[[], object],
     ) -> None:
         self.acknowledged = acknowledged
         self._controller_id = controller_id
         self._connection = Reconnecting(acknowledged.broker_id, connect, log)
+        self._on_offline = on_offline
         self._state: ClusterState | None = None
+        self._asks_again = False
         self._wake = threading.Event()
         self._is_stopped = False
         name = f"controller-to-{acknowledged.broker_id}"
@@ -77,6 +96,10 @@ class _Channel:
 
     def update(self, state: ClusterState) -> None:
         self._state = state
+        self._wake.set()
+
+    def ask_again(self) -> None:
+        self._asks_again = True
         self._wake.set()
 
     def stop(self) -> None:
@@ -109,6 +132,10 @@ class _Channel:
         state = self._state
         if state is None:
             return True
+        if self._asks_again:
+            self._asks_again = False
+            self.acknowledged.asks_again = True
+        offline = self.acknowledged.offline
         try:
             for row in next_requests(self.acknowledged, state, self._controller_id):
                 answer = self._connection.call(row.key, row.body, high=row.version_max)
@@ -121,6 +148,9 @@ class _Channel:
                     )
                     return False
                 row.acknowledge(answer)
+                if self.acknowledged.offline != offline:
+                    offline = self.acknowledged.offline
+                    self._on_offline()
                 if self._state is not state or self._is_stopped:
                     return False  # the newer state has all of this one
         except ClientError:

@@ -4,6 +4,7 @@
                               the election of the controller
     there is no controller    this node becomes controller, with the next controller epoch
     a broker ends, restarts   its partitions get other leaders (elections.py)
+    a log of a broker fails   its partition gets another leader (log_dir_events.py)
     a target is in the ISR    the reassignment ends (reassignments.py)
     the state changes         the other brokers get it (channel_manager.py)
     a topic has no id         it gets one (kafka-topics of 2.7 and older gives none)
@@ -30,6 +31,7 @@ from barnabas.cext.memory.threads import NamedThread
 from barnabas.controller.channel_manager import ControllerChannelManager
 from barnabas.controller.controller_role import ControllerRole
 from barnabas.controller.elections import Elections
+from barnabas.controller.log_dir_events import LogDirEvents
 from barnabas.controller.new_partitions import KnownId, begin_partitions, give_ids, stateless
 from barnabas.controller.old_tools import OldToolRequests
 from barnabas.controller.reassignments import Reassignments
@@ -69,6 +71,7 @@ class Controller:
         reassignments: Reassignments,
         channels: ControllerChannelManager,
         node_id: int,
+        offline_replicas: Callable[[], frozenset[tuple[str, int]]],
         may_delete: Callable[[], bool],
         known_id: KnownId,
         random_bytes: Callable[[int], bytes],
@@ -91,6 +94,9 @@ class Controller:
         self._said = ""
         self._stopping = False
         self._wake = threading.Event()
+        self._log_dir_events = LogDirEvents(
+            tree, node_id, channels, offline_replicas, self._wake.set
+        )
         self._old_tools = OldToolRequests(tree, reader, elections, reassignments, self._wake.set)
         self._thread = NamedThread(target=self._run, name="controller", daemon=True)
 
@@ -155,11 +161,13 @@ class Controller:
         check = self._controller_role.fence()
         if check is None:
             self._channels.stop()
+            self._log_dir_events.forget()
             return
         if self._tree.exists(znodes.FEATURES_PATH) is None:
             self._tree.multi([*check, CreateNode(znodes.FEATURES_PATH, znodes.NO_FEATURES)])
         give_ids(self._tree, self._reader, self._known_id, self._random_bytes)
         begin_partitions(self._tree, self._reader, stateless(self._reader.state), check)
+        self._elections.set_offline(self._log_dir_events.read())
         self._elections.run(check)
         self._reassignments.advance(check)
         self._old_tools.run(check)

@@ -187,11 +187,28 @@ class Elections:
         self._topic_config = topic_config
         self._lock = threading.Lock()
         self._judged = ClusterState()  # no partition of it needs an election
+        self._offline: Mapping[tuple[str, int], Collection[int]] = {}
         self.unclean_count = 0  # leaders that were not in the ISR, elected by this node
         self._leaving: dict[int, int] = {}  # brokers that shut down: their epochs
 
+    def set_offline(self, offline: Mapping[tuple[str, int], Collection[int]]) -> None:
+        """Sets the brokers whose replica cannot be used because its log has failed, by partition
+        (KIP-112). For that partition they count as dead."""
+        with self._lock:
+            if offline != self._offline:
+                self._offline = offline
+                self._judged = ClusterState()
+
+    def _usable(self, state: ClusterState, name: str, index: int) -> Mapping[int, Broker]:
+        """Returns the brokers that can lead or follow a partition."""
+        offline = self._offline.get((name, index))
+        if not offline:
+            return state.brokers
+        return {id_: row for id_, row in state.brokers.items() if id_ not in offline}
+
     def run(self, check: Sequence[CheckVersion]) -> None:
-        """Elects leaders for all partitions whose brokers have ended or restarted."""
+        """Elects leaders for all partitions whose brokers have ended or restarted, or whose
+        replicas are offline."""
         with self._lock:
             brokers = self._reader.state.brokers
             for broker_id, epoch in list(self._leaving.items()):
@@ -235,7 +252,7 @@ class Elections:
         self,
         check: Sequence[CheckVersion],
         wanted: Iterable[tuple[str, int]],
-        elect: Callable[[ClusterState, Partition], PartitionState],
+        elect: Callable[[ClusterState, Partition, Mapping[int, Broker]], PartitionState],
     ) -> dict[tuple[str, int], KafkaError | None]:
         outcomes: dict[tuple[str, int], KafkaError | None] = {}
         places = list(dict.fromkeys(wanted))
@@ -247,7 +264,8 @@ class Elections:
                     partition = state.partition(name, index)
                     if partition is None or state.topics[name].deleting:
                         raise UnknownTopicOrPartition()
-                    rows.append(_write_of(name, index, partition, elect(state, partition)))
+                    after = elect(state, partition, self._usable(state, name, index))
+                    rows.append(_write_of(name, index, partition, after))
                     outcomes[name, index] = None
                 except ElectionNotNeeded as error:  # or an earlier attempt has written it
                     outcomes.setdefault((name, index), error)
@@ -259,25 +277,27 @@ class Elections:
             self._write(check, changed)
         return outcomes
 
-    def _preferred(self, state: ClusterState, partition: Partition) -> PartitionState:
+    def _preferred(
+        self, state: ClusterState, partition: Partition, usable: Mapping[int, Broker]
+    ) -> PartitionState:
         first = partition.replicas[0] if partition.replicas else NO_LEADER
         if partition.state is not None and first == partition.state.leader in state.brokers:
             raise ElectionNotNeeded()
-        after = preferred(partition, self._candidates(state), state.controller_epoch)
+        candidates = usable.keys() - self._leaving.keys()
+        after = preferred(partition, candidates, state.controller_epoch)
         if after is None:
             raise PreferredLeaderNotAvailable()
         return after
 
-    def _any(self, state: ClusterState, partition: Partition) -> PartitionState:
-        if partition.state is not None and partition.state.leader in state.brokers:
+    def _any(
+        self, state: ClusterState, partition: Partition, usable: Mapping[int, Broker]
+    ) -> PartitionState:
+        if partition.state is not None and partition.state.leader in usable:
             raise ElectionNotNeeded()
-        after = after_failures(partition, state.brokers, state.controller_epoch, True)
+        after = after_failures(partition, usable, state.controller_epoch, True)
         if after is None or after.leader == NO_LEADER:
             raise EligibleLeadersNotAvailable()
         return after
-
-    def _candidates(self, state: ClusterState) -> set[int]:
-        return state.brokers.keys() - self._leaving.keys()
 
     def _after_failures(self, state: ClusterState) -> list[SetData]:
         judged = self._judged
@@ -290,15 +310,16 @@ class Elections:
                 continue
             is_unclean = self._topic_config(name).boolean("unclean.leader.election.enable")
             for index, partition in topic.partitions.items():
-                after = after_failures(partition, state.brokers, state.controller_epoch, is_unclean)
+                brokers = self._usable(state, name, index)
+                after = after_failures(partition, brokers, state.controller_epoch, is_unclean)
                 if after is not None:
                     changed.append(_write_of(name, index, partition, after))
         return changed
 
     def _without_leaving(self, state: ClusterState) -> list[SetData]:
-        candidates = self._candidates(state)
         changed = []
         for name, index, partition in _partitions(state):
+            candidates = self._usable(state, name, index).keys() - self._leaving.keys()
             after = without_leaving(
                 partition, candidates, self._leaving.keys(), state.controller_epoch
             )

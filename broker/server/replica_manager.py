@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from barnabas.cext.log.log_handle import LogError, LogHandle
+from barnabas.cext.log.offline import offline_changes
 from barnabas.cext.partition.partitions import PartitionHandle, PartitionTable
 from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
@@ -168,6 +169,16 @@ class ReplicaManager:
     def offline_count(self) -> int:
         """Returns the number of partitions of this node whose log cannot be used."""
         return len(self._failed) + self._logs.offline_count()
+
+    def offline_replicas(self) -> frozenset[tuple[str, int]]:
+        """Returns the partitions of this node whose log cannot be used."""
+        return frozenset(self._failed).union(
+            (row.topic, row.partition) for row in self._logs.offline_logs()
+        )
+
+    def offline_changes(self) -> object:
+        """Returns a value that differs when `offline_replicas` may differ; it is cheap."""
+        return offline_changes(), tuple(self._failed)
 
     def high_watermark(self, topic: str, index: int) -> int:
         """Returns the high watermark; 0 for a partition that this node does not host."""
@@ -349,6 +360,7 @@ class ReplicaManager:
         its newest records may be in memory only."""
         back = [(row.topic, row.partition) for row in self._logs.cut_again()]
         with self._lock:
+            self._follow_returned(back)
             for name, index in sorted(self._failed):
                 topic = self._applied.topics.get(name)
                 if topic is None or topic.deleting or index not in topic.partitions:
@@ -360,6 +372,14 @@ class ReplicaManager:
             for returned in self.on_returned:
                 returned(name, index)
         return len(back)
+
+    def _follow_returned(self, places: Iterable[tuple[str, int]]) -> None:
+        """Fetches partitions again whose log can be used again: their fetcher has stopped."""
+        known = [(self._applied.topics.get(name), index) for name, index in places]
+        self._follow(
+            [(topic, index) for topic, index in known if topic and index in topic.partitions],
+            self._applied,
+        )
 
     def _open_again(self, topic: Topic, index: int) -> bool:
         """Opens and serves one offline partition; returns whether this succeeded. It writes one

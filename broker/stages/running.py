@@ -106,6 +106,7 @@ def run_tasks(before: Serving) -> Running:
     _add_tasks(loaded, before.coordinators, flusher, retention, background)
     if opened.tree.is_shared:
         _keep_isrs(loaded, background)
+        _report_failed_logs(loaded, background)
         _balance_leaders(before, background)
     if before.controlled_shutdown is not None:
         undo.callback(_shut_down, undo, before.controlled_shutdown)
@@ -130,6 +131,15 @@ def _keep_isrs(loaded: Loaded, background: Background) -> None:
     changes = IsrChanges(loaded.table, opened.tree, opened.reader, opened.node_id)
     background.add("isr-shrink", changes.shrink, lambda: lag_ms // 2)
     background.add("isr-grow", changes.grow, lambda: ISR_GROW_MS)
+
+
+def _report_failed_logs(loaded: Loaded, background: Background) -> None:
+    """Begins to report logs that fail, and that can be used again, to the controller."""
+    from barnabas.server.log_dir_reports import PERIOD_MS, LogDirReports
+
+    opened = loaded.before
+    reports = LogDirReports(opened.tree, opened.node_id, loaded.replicas)
+    background.add("log-dir-reports", reports.run, lambda: PERIOD_MS)
 
 
 def _balance_leaders(before: Serving, background: Background) -> None:

@@ -366,6 +366,7 @@ def _controller(
         administration.control.reassignments(),
         ControllerChannelManager(opened.node_id, connect),
         opened.node_id,
+        loaded.replicas.offline_replicas,
         lambda: opened.dynamic.boolean("delete.topic.enable"),
         opened.topic_id_on_disk,
         os.urandom,

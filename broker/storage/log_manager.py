@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -508,14 +508,18 @@ class LogManager:
         return {}
 
     def offline_count(self) -> int:
-        """Returns the open logs that cannot be used."""
-        count = 0
+        """Returns the number of open logs that cannot be used."""
+        return sum(1 for _ in self.offline_logs())
+
+    def offline_logs(self) -> Iterator[PartitionLog]:
+        """Yields the open logs that cannot be used."""
         for row in self.logs():
             try:
-                count += row.handle.offline
+                is_offline = row.handle.offline
             except LogError:
                 continue  # closed meanwhile: its topic was deleted
-        return count
+            if is_offline:
+                yield row
 
     def cut_again(self) -> list[PartitionLog]:
         """Tries the logs that are offline because a failed write could not be cut off; returns

@@ -26,3 +26,8 @@ cdef void mark_online(int32_t* flag) noexcept nogil:
 
 cdef int64_t offline_marks() noexcept nogil:
     return atomic_load_i64(&marks)
+
+
+def offline_changes():
+    """Returns how often a log of this process was marked or unmarked."""
+    return offline_marks()

@@ -14,7 +14,7 @@ from barnabas.controller.broker_requests import (
     AcknowledgedState,
     next_requests,
 )
-from barnabas.errors import InconsistentTopicId
+from barnabas.errors import InconsistentTopicId, KafkaStorageError
 from barnabas.metadata.cluster_state import Broker, ClusterState, Partition, Topic
 from barnabas.metadata.znodes import (
     BrokerRegistration,
@@ -27,6 +27,7 @@ from barnabas.wire import request, response
 
 IDS = {"t": "AAAAAAAAQAEAAAAAAAAAAQ", "u": "AAAAAAAAQAEAAAAAAAAAAg"}
 CONTROLLER = 1
+STALE_CONTROLLER_EPOCH = 11
 
 
 def broker(broker_id, epoch):
@@ -241,15 +242,45 @@ def test_files_of_an_earlier_topic_are_deleted(version):
 
 
 def _inconsistent(version):
+    return _refused(version, InconsistentTopicId.code)
+
+
+def _refused(version, code):
+    """The answer about t-1 to LeaderAndIsr."""
     message = response(LEADER_AND_ISR)
     if version < 5:
         row_of = message.struct("partitionErrors")
-        row = row_of(topicName="t", partitionIndex=1, errorCode=InconsistentTopicId.code)
+        row = row_of(topicName="t", partitionIndex=1, errorCode=code)
         return message.cls(partitionErrors=[row])
     row_of = message.struct("topics.partitionErrors")
-    row = row_of(partitionIndex=1, errorCode=InconsistentTopicId.code)
+    row = row_of(partitionIndex=1, errorCode=code)
     topic_of = message.struct("topics")
     return message.cls(topics=[topic_of(topicId=uuid_bytes(IDS["t"]), partitionErrors=[row])])
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_a_broker_that_is_asked_again_says_which_of_its_logs_have_failed(version):
+    acknowledged_state = AcknowledgedState(2, 102)
+    state = cluster(
+        topic("t", partition([1, 2], 1), partition([2, 3], 2), partition([1, 3], 1)),
+    )
+    requests(acknowledged_state, state)
+    assert acknowledged_state.offline == frozenset()
+    for code, offline in [
+        (KafkaStorageError.code, {("t", 1)}),
+        (STALE_CONTROLLER_EPOCH, {("t", 1)}),  # of a Kafka broker whose state is as new: unknown
+        (0, set()),
+        (KafkaStorageError.code, {("t", 1)}),
+    ]:
+        acknowledged_state.asks_again = True
+        [row] = next_requests(acknowledged_state, state, CONTROLLER)
+        assert row.key == LEADER_AND_ISR
+        assert sorted(_places(row.key, row.body(version), version)) == [("t", 0), ("t", 1)]
+        row.acknowledge(_refused(version, code))
+        assert acknowledged_state.offline == offline
+        assert requests(acknowledged_state, state) == {}
+    requests(acknowledged_state, cluster())
+    assert acknowledged_state.offline == frozenset()
 
 
 def test_replicas_on_brokers_that_are_away_are_offline():

@@ -127,3 +127,27 @@ def test_unclean_elections_are_allowed_by_broker_and_topic_and_counted(
     elections.run(())
     assert elections.unclean_count == is_elected
     made.tree.close()
+
+
+def test_a_broker_whose_log_has_failed_counts_as_dead_for_that_partition(tmp_path):
+    """KIP-112: for that partition only, and until its log can be used again."""
+    made = Moved(tmp_path, partitions=2)
+    config = TopicConfig({}, DynamicConfig(BrokerConfig({})))
+    elections = Elections(made.tree, made.reader, lambda _topic: config)
+
+    def states():
+        return [made.state(index)[:2] for index in range(2)]
+
+    elections.run(())
+    assert states() == [(1, (1, 2)), (1, (1, 2))]
+    elections.set_offline({("t", 1): frozenset({1})})
+    elections.run(())
+    assert states() == [(1, (1, 2)), (2, (2,))]
+    elections.set_offline({("t", 1): frozenset({1, 2})})
+    elections.run(())
+    assert states() == [(1, (1, 2)), (-1, (2,))]
+    assert elections.elect_any((), [("t", 1)])["t", 1] is not None
+    elections.set_offline({("t", 1): frozenset({2})})
+    assert elections.elect_any((), [("t", 1)])["t", 1] is None
+    assert states() == [(1, (1, 2)), (1, (1,))]
+    made.tree.close()
