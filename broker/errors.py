@@ -47,207 +47,207 @@ class RetriableError(KafkaError):
 
 class UnknownServerError(KafkaError):
     code = -1
-    meaning = "unexpected failure inside the broker"
+    meaning = "the broker failed unexpectedly"
 
 
 class OffsetOutOfRange(KafkaError):
     code = 1
-    meaning = "asked offset is below the log start or beyond the log end"
+    meaning = "the requested offset is below the log start offset or above the log end offset"
 
 
 class CorruptMessage(RetriableError):
     code = 2
-    meaning = "bad CRC or size, null key on a compacted topic, or otherwise damaged"
+    meaning = "the batch has a wrong CRC or size, or a record without a key in a compacted topic"
 
 
 class UnknownTopicOrPartition(RetriableError):
     code = 3
-    meaning = "topic or partition not hosted here (or not existing)"
+    meaning = "the topic or partition does not exist, or this broker has no replica of it"
 
 
 class InvalidFetchSize(KafkaError):
     code = 4
-    meaning = "fetch size not acceptable"
+    meaning = "the fetch size is not valid"
 
 
 class LeaderNotAvailable(RetriableError):
     code = 5
-    meaning = "no leader for now, election going on"
+    meaning = "the partition has no leader at present; the election may still run"
 
 
 class NotLeaderOrFollower(RetriableError):
     code = 6
-    meaning = "this broker is not the leader (or not a replica, for follower reads)"
+    meaning = "this broker does not lead the partition, or has no replica of it"
 
 
 class RequestTimedOut(RetriableError):
     code = 7
-    meaning = "not finished within the request's timeout"
+    meaning = "the request did not finish within its timeout"
 
 
 class BrokerNotAvailable(KafkaError):
     code = 8
-    meaning = "broker is down (old tooling; not for clients)"
+    meaning = "the broker is down"
 
 
 class ReplicaNotAvailable(RetriableError):
     code = 9
-    meaning = "no replica of the partition here"
+    meaning = "this broker has no replica of the partition"
 
 
 class MessageTooLarge(KafkaError):
     code = 10
-    meaning = "batch above max.message.bytes / message.max.bytes"
+    meaning = "the batch is larger than max.message.bytes (message.max.bytes of the broker)"
 
 
 class StaleControllerEpoch(KafkaError):
     code = 11
-    meaning = "sender's controller epoch is older than a newer controller's"
+    meaning = "the controller epoch in the request is older than the current one"
 
 
 class OffsetMetadataTooLarge(KafkaError):
     code = 12
-    meaning = "commit metadata string longer than offset.metadata.max.bytes"
+    meaning = "the metadata of a commit is longer than offset.metadata.max.bytes"
 
 
 class NetworkException(RetriableError):
     code = 13
-    meaning = "connection lost before the answer (made by clients, never sent)"
+    meaning = "the connection was lost before the response arrived"
 
 
 class CoordinatorLoadInProgress(RetriableError):
     code = 14
-    meaning = "coordinator still loads its partition of the internal topic"
+    meaning = "the coordinator is still loading its partition of the internal topic"
 
 
 class CoordinatorNotAvailable(RetriableError):
     code = 15
-    meaning = "coordinator not available (internal topic missing, not up)"
+    meaning = "the coordinator is not available, or its internal topic does not exist yet"
 
 
 class NotCoordinator(RetriableError):
     code = 16
-    meaning = "another broker coordinates this group or transactional id"
+    meaning = "another broker is the coordinator of this group or transactional id"
 
 
 class InvalidTopicException(KafkaError):
     code = 17
-    meaning = "topic name not legal or internal topic not writable"
+    meaning = "the topic name is not valid, or clients may not write to this internal topic"
 
 
 class RecordListTooLarge(KafkaError):
     code = 18
-    meaning = "record list larger than a segment"
+    meaning = "the batch is larger than a segment"
 
 
 class NotEnoughReplicas(RetriableError):
     code = 19
-    meaning = "fewer in-sync replicas than min.insync.replicas, nothing written"
+    meaning = "fewer replicas are in sync than min.insync.replicas; nothing was written"
 
 
 class NotEnoughReplicasAfterAppend(RetriableError):
     code = 20
-    meaning = "written, then the in-sync set shrank below the minimum"
+    meaning = "the records were written, but fewer replicas than min.insync.replicas were in sync"
 
 
 class InvalidRequiredAcks(KafkaError):
     code = 21
-    meaning = "acks is not -1, 0 or 1"
+    meaning = "acks must be -1, 0 or 1"
 
 
 class IllegalGeneration(KafkaError):
     code = 22
-    meaning = "generation (or member epoch) is not the group's current one"
+    meaning = "the generation or member epoch is not the current one of the group"
 
 
 class InconsistentGroupProtocol(KafkaError):
     code = 23
-    meaning = "no common protocol with the group's members, or wrong protocol type"
+    meaning = "the protocol type or the protocols of the member do not match those of the group"
 
 
 class InvalidGroupId(KafkaError):
     code = 24
-    meaning = "group id empty or not legal"
+    meaning = "the group id is empty or not valid"
 
 
 class UnknownMemberId(KafkaError):
     code = 25
-    meaning = "member id not in the group"
+    meaning = "the group has no member with this id"
 
 
 class InvalidSessionTimeout(KafkaError):
     code = 26
-    meaning = "session timeout outside the broker's group.min/max.session.timeout.ms"
+    meaning = "the session timeout is outside the limits group.min/max.session.timeout.ms"
 
 
 class RebalanceInProgress(KafkaError):
     code = 27
-    meaning = "group rebalances, member has to join again"
+    meaning = "the group is rebalancing; the member must join again"
 
 
 class InvalidCommitOffsetSize(KafkaError):
     code = 28
-    meaning = "committed data too large for the broker"
+    meaning = "the commit is too large"
 
 
 class TopicAuthorizationFailed(KafkaError):
     code = 29
-    meaning = "no permission on the topic"
+    meaning = "the principal has no permission for this operation on the topic"
 
 
 class GroupAuthorizationFailed(KafkaError):
     code = 30
-    meaning = "no permission on the group"
+    meaning = "the principal has no permission for this operation on the group"
 
 
 class ClusterAuthorizationFailed(KafkaError):
     code = 31
-    meaning = "no permission on the cluster"
+    meaning = "the principal has no permission for this operation on the cluster"
 
 
 class InvalidTimestamp(KafkaError):
     code = 32
-    meaning = "record timestamp outside the allowed distance from now"
+    meaning = "the timestamp of a record is too far from the time of the broker"
 
 
 class UnsupportedSaslMechanism(KafkaError):
     code = 33
-    meaning = "SASL mechanism not enabled"
+    meaning = "the SASL mechanism is not enabled on this listener"
 
 
 class IllegalSaslState(KafkaError):
     code = 34
-    meaning = "SASL request out of order"
+    meaning = "the request is not allowed in the current state of the SASL authentication"
 
 
 class UnsupportedVersion(KafkaError):
     code = 35
-    meaning = "API version not supported (for ApiVersions the answer itself is a v0 body)"
+    meaning = "the broker does not support this version of the request"
 
 
 class TopicAlreadyExists(KafkaError):
     code = 36
-    meaning = "topic exists already"
+    meaning = "the topic already exists"
 
 
 class InvalidPartitions(KafkaError):
     code = 37
-    meaning = "partition count below 1, or not above the present one"
+    meaning = "the number of partitions is below 1, or not above the current number"
 
 
 class InvalidReplicationFactor(KafkaError):
     code = 38
-    meaning = "replication factor below 1 or above the brokers alive"
+    meaning = "the replication factor is below 1, or above the number of live brokers"
 
 
 class InvalidReplicaAssignment(KafkaError):
     code = 39
-    meaning = "replica assignment not consistent"
+    meaning = "the replica assignment is not valid"
 
 
 class InvalidConfig(KafkaError):
     code = 40
-    meaning = "configuration name or value not legal"
+    meaning = "the name or value of a configuration is not valid"
 
 
 class NotController(RetriableError):
@@ -257,477 +257,477 @@ class NotController(RetriableError):
 
 class InvalidRequest(KafkaError):
     code = 42
-    meaning = "request malformed or contradictory"
+    meaning = "the request is malformed or contradicts itself"
 
 
 class UnsupportedForMessageFormat(KafkaError):
     code = 43
-    meaning = "log's message format too old for what is asked"
+    meaning = "the message format of the log is too old for this request"
 
 
 class PolicyViolation(KafkaError):
     code = 44
-    meaning = "a policy plugin refuses"
+    meaning = "a policy refused the request"
 
 
 class OutOfOrderSequenceNumber(KafkaError):
     code = 45
-    meaning = "sequence number skips ahead of the last one stored"
+    meaning = "the sequence number does not follow that of the last batch of the producer"
 
 
 class DuplicateSequenceNumber(KafkaError):
     code = 46
-    meaning = "batch was stored before (duplicate)"
+    meaning = "the batch was written before (duplicate sequence number)"
 
 
 class InvalidProducerEpoch(KafkaError):
     code = 47
-    meaning = "producer epoch too old"
+    meaning = "the producer epoch is older than the current one"
 
 
 class InvalidTxnState(KafkaError):
     code = 48
-    meaning = "not allowed in the transaction's present state"
+    meaning = "the current state of the transaction does not allow this request"
 
 
 class InvalidProducerIdMapping(KafkaError):
     code = 49
-    meaning = "producer id does not belong to the transactional id"
+    meaning = "the producer id does not belong to the transactional id"
 
 
 class InvalidTransactionTimeout(KafkaError):
     code = 50
-    meaning = "timeout above transaction.max.timeout.ms"
+    meaning = "the transaction timeout is longer than transaction.max.timeout.ms"
 
 
 class ConcurrentTransactions(RetriableError):
     code = 51
-    meaning = "another step of the same transaction is still running"
+    meaning = "an earlier request of the transactional id has not finished"
 
 
 class TransactionCoordinatorFenced(KafkaError):
     code = 52
-    meaning = "an older transaction coordinator sent the marker"
+    meaning = "the marker was sent by a transaction coordinator with an outdated epoch"
 
 
 class TransactionalIdAuthorizationFailed(KafkaError):
     code = 53
-    meaning = "no permission on the transactional id"
+    meaning = "the principal has no permission for this operation on the transactional id"
 
 
 class SecurityDisabled(KafkaError):
     code = 54
-    meaning = "security features (ACLs) are off"
+    meaning = "the broker has no authorizer (authorizer.class.name), so it has no ACLs"
 
 
 class OperationNotAttempted(KafkaError):
     code = 55
-    meaning = "not tried, because another part of the batch failed"
+    meaning = "the operation was not attempted, because another operation of the request failed"
 
 
 class KafkaStorageError(RetriableError):
     code = 56
-    meaning = "disk failed under the log"
+    meaning = "reading or writing the log directory of the partition failed"
 
 
 class LogDirNotFound(KafkaError):
     code = 57
-    meaning = "named log dir is not one of the broker's"
+    meaning = "the broker has no such log directory"
 
 
 class SaslAuthenticationFailed(KafkaError):
     code = 58
-    meaning = "authentication refused"
+    meaning = "SASL authentication failed"
 
 
 class UnknownProducerId(KafkaError):
     code = 59
-    meaning = "broker no longer remembers this producer id"
+    meaning = "the broker has no state of this producer id"
 
 
 class ReassignmentInProgress(KafkaError):
     code = 60
-    meaning = "partition reassignment running already"
+    meaning = "the partition is already being reassigned"
 
 
 class DelegationTokenAuthDisabled(KafkaError):
     code = 61
-    meaning = "delegation tokens are off"
+    meaning = "delegation tokens are disabled"
 
 
 class DelegationTokenNotFound(KafkaError):
     code = 62
-    meaning = "delegation token not known"
+    meaning = "the delegation token does not exist"
 
 
 class DelegationTokenOwnerMismatch(KafkaError):
     code = 63
-    meaning = "not the token's owner or renewer"
+    meaning = "the principal is neither the owner nor a renewer of the delegation token"
 
 
 class DelegationTokenRequestNotAllowed(KafkaError):
     code = 64
-    meaning = "token requests not allowed on this channel"
+    meaning = "tokens cannot be requested without a login, or after a login with a token"
 
 
 class DelegationTokenAuthorizationFailed(KafkaError):
     code = 65
-    meaning = "no permission on the token"
+    meaning = "the principal has no permission for this operation on the delegation token"
 
 
 class DelegationTokenExpired(KafkaError):
     code = 66
-    meaning = "token expired"
+    meaning = "the delegation token has expired"
 
 
 class InvalidPrincipalType(KafkaError):
     code = 67
-    meaning = "principal type not supported"
+    meaning = "the principal type is not supported"
 
 
 class NonEmptyGroup(KafkaError):
     code = 68
-    meaning = "group still has members"
+    meaning = "the group still has members"
 
 
 class GroupIdNotFound(KafkaError):
     code = 69
-    meaning = "group id not known"
+    meaning = "the group does not exist"
 
 
 class FetchSessionIdNotFound(RetriableError):
     code = 70
-    meaning = "fetch session not known, start a new one"
+    meaning = "the broker does not know the fetch session; the client must begin a new one"
 
 
 class InvalidFetchSessionEpoch(RetriableError):
     code = 71
-    meaning = "fetch session epoch out of step"
+    meaning = "the epoch of the fetch session is not the expected one"
 
 
 class ListenerNotFound(RetriableError):
     code = 72
-    meaning = "leader has no listener of the name the client used"
+    meaning = "the leader has no listener with the name that the client used"
 
 
 class TopicDeletionDisabled(KafkaError):
     code = 73
-    meaning = "delete.topic.enable is off"
+    meaning = "topics cannot be deleted, because delete.topic.enable is false"
 
 
 class FencedLeaderEpoch(RetriableError):
     code = 74
-    meaning = "leader epoch in the request older than the broker's"
+    meaning = "the leader epoch in the request is older than that of the broker"
 
 
 class UnknownLeaderEpoch(RetriableError):
     code = 75
-    meaning = "leader epoch in the request newer than the broker's"
+    meaning = "the leader epoch in the request is newer than that of the broker"
 
 
 class UnsupportedCompressionType(KafkaError):
     code = 76
-    meaning = "compression type not readable at this version (zstd below Produce 7/Fetch 10)"
+    meaning = "this version of the request does not support the compression type"
 
 
 class StaleBrokerEpoch(KafkaError):
     code = 77
-    meaning = "broker epoch changed (restarted since)"
+    meaning = "the broker epoch is not the current one, because the broker has registered again"
 
 
 class OffsetNotAvailable(RetriableError):
     code = 78
-    meaning = "new leader not sure of its high watermark yet"
+    meaning = "the new leader does not know its high watermark yet"
 
 
 class MemberIdRequired(KafkaError):
     code = 79
-    meaning = "join again with the member id handed out"
+    meaning = "the member must join again with the member id of the response"
 
 
 class PreferredLeaderNotAvailable(RetriableError):
     code = 80
-    meaning = "preferred leader not available"
+    meaning = "the preferred leader is not available"
 
 
 class GroupMaxSizeReached(KafkaError):
     code = 81
-    meaning = "group.max.size reached"
+    meaning = "the group has group.max.size members already"
 
 
 class FencedInstanceId(KafkaError):
     code = 82
-    meaning = "another member took over the group.instance.id"
+    meaning = "another member has taken over the group.instance.id"
 
 
 class EligibleLeadersNotAvailable(RetriableError):
     code = 83
-    meaning = "no eligible leader available"
+    meaning = "no replica that may become the leader is available"
 
 
 class ElectionNotNeeded(RetriableError):
     code = 84
-    meaning = "leader is the wanted one already"
+    meaning = "the partition already has this leader"
 
 
 class NoReassignmentInProgress(KafkaError):
     code = 85
-    meaning = "no reassignment running"
+    meaning = "the partition is not being reassigned"
 
 
 class GroupSubscribedToTopic(KafkaError):
     code = 86
-    meaning = "offsets of a topic the group still reads cannot be deleted"
+    meaning = "the group is subscribed to the topic, so its offsets cannot be deleted"
 
 
 class InvalidRecord(KafkaError):
     code = 87
-    meaning = "a record failed validation"
+    meaning = "a record is not valid"
 
 
 class UnstableOffsetCommit(RetriableError):
     code = 88
-    meaning = "offsets have an open transaction (require stable)"
+    meaning = "offsets of an open transaction are not stable yet"
 
 
 class ThrottlingQuotaExceeded(RetriableError):
     code = 89
-    meaning = "quota exceeded, wait throttle time"
+    meaning = "the client exceeded its quota; it must wait for the throttle time"
 
 
 class ProducerFenced(KafkaError):
     code = 90
-    meaning = "newer producer with the same transactional id"
+    meaning = "a newer producer uses the same transactional id"
 
 
 class ResourceNotFound(KafkaError):
     code = 91
-    meaning = "named resource does not exist"
+    meaning = "the resource does not exist"
 
 
 class DuplicateResource(KafkaError):
     code = 92
-    meaning = "resource named twice"
+    meaning = "the request names a resource more than once"
 
 
 class UnacceptableCredential(KafkaError):
     code = 93
-    meaning = "credential not acceptable (iterations, size)"
+    meaning = "the name, the iterations or the size of the credential are outside the limits"
 
 
 class InconsistentVoterSet(KafkaError):
     code = 94
-    meaning = "voter set does not fit (KRaft)"
+    meaning = "the set of voters in the request is not that of the broker (KRaft)"
 
 
 class InvalidUpdateVersion(KafkaError):
     code = 95
-    meaning = "feature level not legal"
+    meaning = "the feature level is not valid"
 
 
 class FeatureUpdateFailed(KafkaError):
     code = 96
-    meaning = "feature update failed"
+    meaning = "the features could not be changed"
 
 
 class PrincipalDeserializationFailure(KafkaError):
     code = 97
-    meaning = "forwarded principal not readable"
+    meaning = "the principal of a forwarded request cannot be read"
 
 
 class SnapshotNotFound(KafkaError):
     code = 98
-    meaning = "snapshot not found"
+    meaning = "the snapshot does not exist"
 
 
 class PositionOutOfRange(KafkaError):
     code = 99
-    meaning = "position outside the snapshot"
+    meaning = "the position is outside the snapshot"
 
 
 class UnknownTopicId(RetriableError):
     code = 100
-    meaning = "topic id not known here"
+    meaning = "this broker does not know the topic id"
 
 
 class DuplicateBrokerRegistration(KafkaError):
     code = 101
-    meaning = "broker id in use"
+    meaning = "another broker is registered with this id"
 
 
 class BrokerIdNotRegistered(KafkaError):
     code = 102
-    meaning = "broker id not registered"
+    meaning = "no broker is registered with this id"
 
 
 class InconsistentTopicId(RetriableError):
     code = 103
-    meaning = "log has another topic id"
+    meaning = "the log belongs to a topic with another id"
 
 
 class InconsistentClusterId(KafkaError):
     code = 104
-    meaning = "cluster id differs"
+    meaning = "the cluster id in the request is not that of the broker"
 
 
 class TransactionalIdNotFound(KafkaError):
     code = 105
-    meaning = "transactional id not known"
+    meaning = "the transactional id does not exist"
 
 
 class FetchSessionTopicIdError(RetriableError):
     code = 106
-    meaning = "fetch session mixes topic names and ids"
+    meaning = "the fetch session uses topic names and topic ids together"
 
 
 class IneligibleReplica(KafkaError):
     code = 107
-    meaning = "replica not eligible for the in-sync set"
+    meaning = "the replica may not be added to the ISR"
 
 
 class NewLeaderElected(KafkaError):
     code = 108
-    meaning = "partition changed, but leadership moved meanwhile"
+    meaning = "the partition was changed, and a new leader has been elected"
 
 
 class OffsetMovedToTieredStorage(KafkaError):
     code = 109
-    meaning = "offset lies in remote storage only"
+    meaning = "the records at this offset are in remote storage only"
 
 
 class FencedMemberEpoch(KafkaError):
     code = 110
-    meaning = "member epoch fenced, drop partitions and join anew"
+    meaning = "the member epoch is fenced; the member must give up its partitions and join again"
 
 
 class UnreleasedInstanceId(KafkaError):
     code = 111
-    meaning = "group.instance.id still held by another member"
+    meaning = "another member still owns the group.instance.id"
 
 
 class UnsupportedAssignor(KafkaError):
     code = 112
-    meaning = "server-side assignor not known"
+    meaning = "the broker has no such assignor"
 
 
 class StaleMemberEpoch(KafkaError):
     code = 113
-    meaning = "member epoch stale, retry after next heartbeat"
+    meaning = "the member epoch is outdated; the member must retry after its next heartbeat"
 
 
 class MismatchedEndpointType(KafkaError):
     code = 114
-    meaning = "request sent to the wrong kind of endpoint"
+    meaning = "the request was sent to an endpoint of another type (broker or controller)"
 
 
 class UnsupportedEndpointType(KafkaError):
     code = 115
-    meaning = "endpoint kind not supported"
+    meaning = "the endpoint type is not supported"
 
 
 class UnknownControllerId(KafkaError):
     code = 116
-    meaning = "controller id not known"
+    meaning = "the controller id is not known"
 
 
 class UnknownSubscriptionId(KafkaError):
     code = 117
-    meaning = "telemetry subscription id not known or old"
+    meaning = "the telemetry subscription id is not known or outdated"
 
 
 class TelemetryTooLarge(KafkaError):
     code = 118
-    meaning = "telemetry push too large"
+    meaning = "the telemetry data is too large"
 
 
 class InvalidRegistration(KafkaError):
     code = 119
-    meaning = "broker registration refused"
+    meaning = "the registration of the broker is not valid"
 
 
 class TransactionAbortable(KafkaError):
     code = 120
-    meaning = "transaction must be aborted, the id stays usable"
+    meaning = "the transaction must be aborted; the producer can then continue"
 
 
 class InvalidRecordState(KafkaError):
     code = 121
-    meaning = "share acknowledgement does not fit the record's state"
+    meaning = "the state of the record does not allow this acknowledgement"
 
 
 class ShareSessionNotFound(RetriableError):
     code = 122
-    meaning = "share session not known"
+    meaning = "the broker does not know the share session"
 
 
 class InvalidShareSessionEpoch(RetriableError):
     code = 123
-    meaning = "share session epoch out of step"
+    meaning = "the epoch of the share session is not the expected one"
 
 
 class FencedStateEpoch(KafkaError):
     code = 124
-    meaning = "share state epoch fenced"
+    meaning = "the state epoch of the share group is outdated"
 
 
 class InvalidVoterKey(KafkaError):
     code = 125
-    meaning = "voter key does not match"
+    meaning = "the voter key is not that of the voter"
 
 
 class DuplicateVoter(KafkaError):
     code = 126
-    meaning = "voter is in the set already"
+    meaning = "the voter is already in the set of voters"
 
 
 class VoterNotFound(KafkaError):
     code = 127
-    meaning = "voter not in the set"
+    meaning = "the voter is not in the set of voters"
 
 
 class InvalidRegularExpression(KafkaError):
     code = 128
-    meaning = "topic regular expression not valid"
+    meaning = "the regular expression for topics is not valid"
 
 
 class RebootstrapRequired(KafkaError):
     code = 129
-    meaning = "client metadata too old, bootstrap again"
+    meaning = "the metadata of the client is too old; the client must bootstrap again"
 
 
 class StreamsInvalidTopology(KafkaError):
     code = 130
-    meaning = "streams topology not valid"
+    meaning = "the topology of the Streams application is not valid"
 
 
 class StreamsInvalidTopologyEpoch(KafkaError):
     code = 131
-    meaning = "streams topology epoch not valid"
+    meaning = "the topology epoch of the Streams application is not valid"
 
 
 class StreamsTopologyFenced(KafkaError):
     code = 132
-    meaning = "streams topology epoch outdated"
+    meaning = "the topology epoch of the Streams application is outdated"
 
 
 class ShareSessionLimitReached(RetriableError):
     code = 133
-    meaning = "too many share sessions"
+    meaning = "the broker has the most share sessions that it allows"
 
 
 class GroupDeletionFailed(KafkaError):
     code = 134
-    meaning = "group deletion failed, see the group's message"
+    meaning = "the group could not be deleted; the message of the group says why"
 
 
 class StreamsTopologyDescriptionUpdateFailed(KafkaError):
     code = 135
-    meaning = "topology description not taken, see message"
+    meaning = "the topology description was not stored; the message says why"
 
 
 class ControllerIdNotRegistered(KafkaError):
     code = 136
-    meaning = "controller id not registered"
+    meaning = "no controller is registered with this id"
 
 
 ERRORS: dict[int, type[KafkaError]] = {

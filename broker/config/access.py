@@ -46,8 +46,8 @@ def super_users(values: Mapping[str, str]) -> frozenset[str]:
         kind, colon, _name = principal.partition(":")
         if not (kind and colon):
             raise ConfigError(
-                f"{SUPER_USERS}: {principal[:60]!r} is not a principal. Write TYPE:NAME, as in"
-                " User:admin, with semicolons in between."
+                f"{SUPER_USERS}: {principal[:60]!r} is not a principal. Write TYPE:NAME, for"
+                " example User:admin, and separate principals by semicolons."
             )
     return frozenset(found)
 
@@ -61,7 +61,7 @@ def access_problems(values: Mapping[str, str]) -> list[str]:
         return error.problems
     if names and not values.get(AUTHORIZER):
         return [
-            f"{SUPER_USERS} is set, and {AUTHORIZER} is not: everyone could do everything. Set"
-            f" {AUTHORIZER}={AUTHORIZERS[0]}, or remove {SUPER_USERS}."
+            f"{SUPER_USERS} is set, but {AUTHORIZER} is not: without an authorizer every client may"
+            f" send every request. Set {AUTHORIZER}={AUTHORIZERS[0]}, or remove {SUPER_USERS}."
         ]
     return []

@@ -210,18 +210,18 @@ def login_problems(
             continue
         if setting.listener and setting.listener not in known:
             wrong.append(
-                f"{name}: no SASL listener has this name, so that nothing would be protected."
+                f"{name}: no SASL listener has this name, so the setting would have no effect."
                 " Add the listener, or remove the setting."
             )
         elif not setting.listener and not known and not _is_default(setting.base, text):
             wrong.append(
-                f"{name}: no listener asks for a login, so that nothing would be protected."
-                " Add a SASL_PLAINTEXT listener, or remove the setting."
+                f"{name}: no listener uses SASL, so the setting would have no effect. Add a"
+                " SASL_SSL or SASL_PLAINTEXT listener, or remove the setting."
             )
         elif not _is_offered(values, setting, known) and not _is_default(setting.base, text):
             wrong.append(
-                f"{name}: no listener offers the mechanism of this setting, so that nothing would"
-                f" be protected. Add it to {ENABLED}, or remove the setting."
+                f"{name}: no listener has the mechanism of this setting enabled, so the setting"
+                f" would have no effect. Add the mechanism to {ENABLED}, or remove the setting."
             )
     return wrong
 

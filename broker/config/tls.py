@@ -53,7 +53,7 @@ FULFILLED = frozenset(KEYSTORE + TRUSTSTORE + RULES)
 # stores them encrypted.
 DYNAMIC = frozenset(KEYSTORE + TRUSTSTORE)
 MISSING = (
-    "TLS is not in this build: OpenSSL's headers were missing when it was compiled. Install"
+    "this build has no TLS, because OpenSSL's headers were missing when it was compiled. Install"
     " libssl-dev and build again"
 )
 
@@ -131,13 +131,13 @@ def tls_problems(
             continue
         if setting.listener and setting.listener not in known:
             wrong.append(
-                f"{name}: no SSL or SASL_SSL listener has this name, so that nothing would be"
-                " protected. Add the listener, or remove the setting."
+                f"{name}: no SSL or SASL_SSL listener has this name, so the setting would have no"
+                " effect. Add the listener, or remove the setting."
             )
         elif not setting.listener and not known:
             wrong.append(
-                f"{name}: no listener uses TLS, so that nothing would be protected. Add an SSL"
-                " listener, or remove the setting."
+                f"{name}: no listener uses TLS, so the setting would have no effect. Add an SSL or"
+                " SASL_SSL listener, or remove the setting."
             )
     for row in bound:
         if row.protocol in PROTOCOLS:
@@ -168,13 +168,18 @@ def _version_problems(settings: TlsSettings) -> list[str]:
         wrong.append(
             settings.problem(
                 "ssl.enabled.protocols",
-                f"{', '.join(unknown) or 'nothing'} is not offered. Name some of"
-                f" {', '.join(VERSIONS)}.",
+                f"{', '.join(unknown)}: this broker does not support it. Use one or both of"
+                f" {', '.join(VERSIONS)}."
+                if unknown
+                else f"the list is empty. Use one or both of {', '.join(VERSIONS)}.",
             )
         )
     if settings.text("ssl.protocol") not in (*VERSIONS, "TLS"):
         wrong.append(
-            settings.problem("ssl.protocol", f"is not offered. Use {', '.join(VERSIONS)} or TLS.")
+            settings.problem(
+                "ssl.protocol",
+                f"this broker does not support it. Use {', '.join(VERSIONS)} or TLS.",
+            )
         )
     return wrong
 
@@ -182,7 +187,7 @@ def _version_problems(settings: TlsSettings) -> list[str]:
 def _store_type_problem(settings: TlsSettings, base: str) -> list[str]:
     if (settings.text(base) or "").upper() in STORE_TYPES:
         return []
-    return [settings.problem(base, f"not a known format. Use one of {', '.join(STORE_TYPES)}.")]
+    return [settings.problem(base, f"unknown format. Use one of {', '.join(STORE_TYPES)}.")]
 
 
 def _keystore_problems(settings: TlsSettings) -> list[str]:
@@ -193,22 +198,35 @@ def _keystore_problems(settings: TlsSettings) -> list[str]:
     if not location and not key and not chain:
         wrong.append(
             settings.problem(
-                "ssl.keystore.location", "a TLS listener needs a certificate. Name its keystore."
+                "ssl.keystore.location",
+                "a TLS listener needs a certificate. Set this to the path of the keystore.",
             )
         )
     elif location and (key or chain):
-        wrong.append(settings.problem("ssl.keystore.key", "and a location are set. Remove one."))
+        wrong.append(
+            settings.problem(
+                "ssl.keystore.location",
+                "an inline key or certificate chain is also set. Remove one of them.",
+            )
+        )
     elif not location and not (key and chain):
-        missing = "ssl.keystore.certificate.chain" if key else "ssl.keystore.key"
-        wrong.append(settings.problem(missing, "is missing; a key and its chain belong together."))
+        given, missing = "ssl.keystore.key", "ssl.keystore.certificate.chain"
+        if chain:
+            given, missing = missing, given
+        wrong.append(
+            settings.problem(
+                missing, f"is not set, but {given} is. Set both, or name a keystore file."
+            )
+        )
     elif not location and not is_pem:
         wrong.append(
-            settings.problem("ssl.keystore.type", "inline certificates need the type PEM.")
+            settings.problem("ssl.keystore.type", "inline certificates need the type PEM. Set it.")
         )
     if is_pem and settings.text("ssl.keystore.password"):
         wrong.append(
             settings.problem(
-                "ssl.keystore.password", "a PEM store has none. Use ssl.key.password for the key."
+                "ssl.keystore.password",
+                "a PEM keystore has no password. Use ssl.key.password for the key.",
             )
         )
     return wrong
@@ -221,20 +239,28 @@ def _truststore_problems(settings: TlsSettings) -> list[str]:
     inline = settings.text("ssl.truststore.certificates")
     if location and inline:
         wrong.append(
-            settings.problem("ssl.truststore.certificates", "and a location are set. Remove one.")
+            settings.problem(
+                "ssl.truststore.location", "inline certificates are also set. Remove one of them."
+            )
         )
     if inline and not is_pem:
         wrong.append(
-            settings.problem("ssl.truststore.type", "inline certificates need the type PEM.")
+            settings.problem(
+                "ssl.truststore.type", "inline certificates need the type PEM. Set it."
+            )
         )
     if is_pem and settings.text("ssl.truststore.password"):
-        wrong.append(settings.problem("ssl.truststore.password", "a PEM store has none."))
+        wrong.append(
+            settings.problem(
+                "ssl.truststore.password", "a PEM truststore has no password. Remove the setting."
+            )
+        )
     if settings.client_auth != "none" and not location and not inline:
         wrong.append(
             settings.problem(
                 "ssl.truststore.location",
-                f"{CLIENT_AUTH}={settings.client_auth} needs a truststore with the certificates to"
-                " trust. Set its location.",
+                f"{CLIENT_AUTH}={settings.client_auth} needs a truststore with the certificates of"
+                " the authorities that sign client certificates. Set this to its path.",
             )
         )
     return wrong
@@ -245,8 +271,9 @@ def _reach_problems(settings: TlsSettings) -> list[str]:
     if settings.is_on(name) or is_loopback(listener.host) or not settings.is_anonymous:
         return []
     return [
-        f"listeners={listener}: other hosts could use this broker without saying who they are: TLS"
-        f" alone does not ask them. Set {CLIENT_AUTH}=required, or {name}=true."
+        f"listeners={listener}: other hosts could use this broker without authentication: a TLS"
+        f" listener authenticates clients only with {CLIENT_AUTH}=required. Set that, or"
+        f" {name}=true."
     ]
 
 

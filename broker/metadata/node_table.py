@@ -80,7 +80,7 @@ class NodeTable:
         """Returns the node at a path. Raises NoNode."""
         found = self._entries.get(path)
         if found is None:
-            raise NoNode(f"{path} is not there")
+            raise NoNode(f"node {path} does not exist")
         return found
 
     def children(self, path: str) -> set[str]:
@@ -179,9 +179,9 @@ class Changes:
     def _expect(self, path: str, version: int) -> Entry:
         entry = self._find(path)
         if entry is None:
-            raise NoNode(f"{path} is not there")
+            raise NoNode(f"node {path} does not exist")
         if version not in (ANY_VERSION, entry.stat.version):
-            raise BadVersion(f"{path} has version {entry.stat.version}, not {version}")
+            raise BadVersion(f"node {path} has version {entry.stat.version}, not {version}")
         return entry
 
     def _create(self, operation: CreateNode) -> str:
@@ -189,15 +189,17 @@ class Changes:
         above = parent_of(path)
         parent = self._find(above)
         if parent is None:
-            raise NoNode(f"{above}, the parent of {path}, is not there")
+            raise NoNode(f"node {above}, the parent of {path}, does not exist")
         if parent.stat.ephemeral_owner:
-            raise NoChildrenForEphemerals(f"{above} is ephemeral and cannot have {path}")
+            raise NoChildrenForEphemerals(
+                f"node {above} is ephemeral, so {path} cannot be created in it"
+            )
         if operation.sequence:
             if parent.sequence_next > SEQUENCE_MAX:
-                raise NodeExists(f"{above} has used up its numbers for sequential nodes")
+                raise NodeExists(f"node {above} has no number left for a sequential node")
             path = f"{path}{parent.sequence_next:010d}"
         if self._find(path) is not None:
-            raise NodeExists(f"{path} is there already")
+            raise NodeExists(f"node {path} already exists")
         if operation.sequence:
             self.entries[above] = parent._replace(sequence_next=parent.sequence_next + 1)
         owner = self._session_id if operation.ephemeral else 0
@@ -219,10 +221,10 @@ class Changes:
 
     def _delete(self, path: str, entry: Entry) -> None:
         if path == "/":
-            raise NotEmpty("the root cannot be deleted")
+            raise NotEmpty("the root node / cannot be deleted")
         before = len(self._table.children(path)) if self._table.find(path) is not None else 0
         if before + self._child_count_change.get(path, 0) > 0:
-            raise NotEmpty(f"{path} has children")
+            raise NotEmpty(f"node {path} has children, so it cannot be deleted")
         self.entries[path] = None
         counts = self._child_count_change
         counts[parent_of(path)] = counts.get(parent_of(path), 0) - 1

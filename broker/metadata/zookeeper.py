@@ -82,6 +82,10 @@ OPERATION_BYTES = 160
 LOOK_S = 0.25  # period in which a waiting call checks whether the tree is being closed
 CLOSE_S = 5.0
 GIVE_UP_S = 0.2
+LOGIN_REFUSED = (
+    "ZooKeeper refused the login of this broker. Correct zookeeper.auth, or the section of the JAAS"
+    " file (KAFKA_OPTS)."
+)
 # Only their creator may read nodes with secrets: the list is Kafka's.
 SENSITIVE = (f"{CONFIG_PATH}/users", f"{CONFIG_PATH}/brokers", "/delegation_token")
 
@@ -172,12 +176,12 @@ class ZooKeeperTree(MetadataTree):
                     settings.connection_timeout_ms / 1000,
                 )
             if self._refused:
-                raise StoreUnavailable("ZooKeeper refused zookeeper.auth.")
+                raise StoreUnavailable(LOGIN_REFUSED)
             if self._state is not SessionState.CONNECTED:
                 problem = getattr(self._client.handler, "problem", "")
                 raise StoreUnavailable(
-                    f"no TLS with ZooKeeper at {settings.hosts}: {problem}. Correct"
-                    " zookeeper.ssl.* or the server's certificate."
+                    f"cannot open a TLS connection to ZooKeeper at {settings.hosts}: {problem}."
+                    " Correct zookeeper.ssl.* or the server's certificate."
                     if problem
                     else f"ZooKeeper at {settings.hosts} did not answer within"
                     f" {settings.connection_timeout_ms} ms (zookeeper.connection.timeout.ms)."
@@ -221,8 +225,8 @@ class ZooKeeperTree(MetadataTree):
                 self._began(int(self._client.client_id[0]))
             elif state is not self._state:
                 words = {
-                    SessionState.SUSPENDED: "the connection to ZooKeeper is gone; trying again",
-                    SessionState.LOST: "the session in ZooKeeper has expired",
+                    SessionState.SUSPENDED: "the connection to ZooKeeper is lost; reconnecting",
+                    SessionState.LOST: "the session in ZooKeeper has expired; beginning a new one",
                 }
                 log.warning("%s", words[state])
             self._state = state
@@ -255,7 +259,7 @@ class ZooKeeperTree(MetadataTree):
 
     def _check_session(self) -> None:
         if self._calls.is_here and self._call_session_id != self._session_id:
-            raise SessionLost("the session in ZooKeeper ended meanwhile")
+            raise SessionLost("the session in ZooKeeper ended during this call")
 
     @property
     def session_id(self) -> int:
@@ -295,7 +299,7 @@ class ZooKeeperTree(MetadataTree):
             self._client.stop()
             self._client.close()
         except Exception as error:
-            log.debug("kazoo did not stop: %s", error)
+            log.debug("cannot close the connection to ZooKeeper: %s", error)
 
     # -- reads ----------------------------------------------------------------------------------
 
@@ -363,7 +367,7 @@ class ZooKeeperTree(MetadataTree):
         except (NoNodeError, NodeExistsError):
             raise
         except AuthFailedError as error:
-            raise StoreUnavailable("ZooKeeper refused zookeeper.auth.") from error
+            raise StoreUnavailable(LOGIN_REFUSED) from error
         except KazooException as error:
             raise tree_error(error, path) from error
 
@@ -434,7 +438,7 @@ class ZooKeeperTree(MetadataTree):
                 # kazoo drops a request that comes while it begins a new session: nothing else ends
                 # that request.
                 asked.give_place_back()
-                raise _AnswerLost("no answer in time")
+                raise _AnswerLost("no response in time")
         self._zxid = max(self._zxid, self._client.last_zxid)
         try:
             return asked.result.get()
@@ -446,6 +450,7 @@ class ZooKeeperTree(MetadataTree):
     def _unavailable(self) -> StoreUnreachable:
         return StoreUnreachable(
             f"ZooKeeper at {self._settings.hosts} has not answered for {self._patience_s:g} s"
+            " (zookeeper.session.timeout.ms)"
         )
 
     # -- watches --------------------------------------------------------------------------------
@@ -487,7 +492,9 @@ class ZooKeeperTree(MetadataTree):
                 if done is not None:
                     return done
                 if session_id != self._session_id and any(map(_is_ephemeral, operations)):
-                    raise SessionLost("the session in ZooKeeper expired meanwhile") from None
+                    raise SessionLost(
+                        "the session in ZooKeeper expired during this change"
+                    ) from None
                 continue
             except KazooException as error:
                 raise tree_error(error, operations[0].path) from error
@@ -531,7 +538,11 @@ class ZooKeeperTree(MetadataTree):
     ) -> list[Result] | None:
         """Returns the results of a multi whose answer was lost; None: it was not done. Raises
         OutcomeUnknown."""
-        log.warning("the answer to a change of %s was lost (%s)", operations[0].path, why)
+        log.warning(
+            "the response to a change of %s was lost (%s); reading whether it was made",
+            operations[0].path,
+            why,
+        )
         if all(isinstance(operation, CheckVersion) for operation in operations):
             return None
         try:
@@ -544,7 +555,8 @@ class ZooKeeperTree(MetadataTree):
         except StoreUnavailable as error:
             raise OutcomeUnknown(f"{operations[0].path}: {error}") from error
         raise OutcomeUnknown(
-            f"{operations[0].path}: the answer of ZooKeeper was lost, and others wrote meanwhile"
+            f"{operations[0].path}: the response of ZooKeeper was lost, and another"
+            " client has changed the node since, so that it is unknown whether the change was made"
         )
 
     def _found(self, operations: list[Operation]) -> dict[str, Found]:
@@ -579,7 +591,9 @@ class ZooKeeperTree(MetadataTree):
         for path, stat in zip(paths, self._read_all(map(self._ask_exists, paths)), strict=True):
             if stat is not None and stat.czxid == zxid:
                 return path
-        raise OutcomeUnknown(f"{operation.path}: the node was created and has been deleted since")
+        raise OutcomeUnknown(
+            f"{operation.path}: the node was created, and another client has deleted it"
+        )
 
     # -- the chroot -----------------------------------------------------------------------------
 

@@ -37,13 +37,13 @@ _KNOWN: dict[type[Exception], type[MetadataError]] = {
     kazoo.BadArgumentsError: InvalidPath,
 }
 _WORDS = {
-    NoNode: "it, or its parent, is not there",
-    NodeExists: "it is there already",
-    BadVersion: "it has another version than expected",
-    NotEmpty: "it has children",
-    NoChildrenForEphemerals: "its parent is ephemeral",
-    Forbidden: "ZooKeeper does not let this node do that; see zookeeper.auth",
-    InvalidPath: "ZooKeeper does not take it",
+    NoNode: "the node or its parent does not exist",
+    NodeExists: "the node already exists",
+    BadVersion: "the node has another version than expected",
+    NotEmpty: "the node has children, so it cannot be deleted",
+    NoChildrenForEphemerals: "the parent is ephemeral, so it cannot have children",
+    Forbidden: "ZooKeeper's ACL denies this broker access; correct zookeeper.auth or the ACL",
+    InvalidPath: "ZooKeeper refused the path or the ACL",
 }
 
 

@@ -106,7 +106,7 @@ def test_a_setting_that_would_protect_nothing_stops_the_start(tmp_path, name, va
 
 
 def test_mechanisms_without_a_listener_that_asks_for_a_login_stop_the_start():
-    with pytest.raises(ConfigError, match="no listener asks for a login"):
+    with pytest.raises(ConfigError, match="no listener uses SASL"):
         BrokerConfig({"sasl.enabled.mechanisms": "PLAIN"})
 
 

@@ -127,23 +127,29 @@ KEYSTORE = {"ssl.keystore.location": "/nowhere/broker.jks"}
     ("settings", "why"),
     [
         ({}, "a TLS listener needs a certificate"),
-        (KEYSTORE | {"ssl.keystore.type": "BKS"}, "ssl.keystore.type .*not a known format"),
-        (KEYSTORE | {"ssl.keystore.key": "x"}, "ssl.keystore.key .* Remove one"),
-        ({"ssl.keystore.key": "x"}, "ssl.keystore.certificate.chain .* is missing"),
+        (KEYSTORE | {"ssl.keystore.type": "BKS"}, "ssl.keystore.type .*unknown format"),
+        (KEYSTORE | {"ssl.keystore.key": "x"}, "ssl.keystore.location .*inline key.* Remove one"),
+        (
+            {"ssl.keystore.key": "x"},
+            "ssl.keystore.certificate.chain .* is not set, but ssl.keystore.key is",
+        ),
         (
             KEYSTORE | {"ssl.client.auth": "required"},
-            "needs a truststore with the certificates to trust",
+            "needs a truststore with the certificates of the authorities",
         ),
         (KEYSTORE | {"ssl.client.auth": "perhaps"}, "ssl.client.auth=perhaps"),
         (KEYSTORE | {"listener.name.safe.ssl.client.auth": "perhaps"}, "ssl.client.auth=perhaps"),
         (KEYSTORE | {"listener.name.sfae.ssl.client.auth": "required"}, "no SSL or SASL_SSL"),
-        (KEYSTORE | {"ssl.enabled.protocols": "TLSv1.1"}, "TLSv1.1 is not offered"),
+        (
+            KEYSTORE | {"ssl.enabled.protocols": "TLSv1.1"},
+            "TLSv1.1: this broker does not support it",
+        ),
         (KEYSTORE | {"ssl.protocol": "SSLv3"}, "ssl.protocol"),
         (KEYSTORE | {"ssl.engine.factory.class": "org.Example"}, "ssl.engine.factory.class"),
         (KEYSTORE | {"ssl.provider": "BCFIPS"}, "ssl.provider"),
         (
             KEYSTORE | {"ssl.keystore.type": "PEM", "ssl.keystore.password": "x"},
-            "ssl.keystore.password .*a PEM store has none",
+            "ssl.keystore.password .*a PEM keystore has no password",
         ),
         (
             KEYSTORE | {"ssl.truststore.certificates": "x", "ssl.truststore.type": "JKS"},

@@ -86,7 +86,7 @@ def test_a_refused_user_does_not_start(brokers, connect, tmp_path, settings):
     first.create_topic("t")
     first.stop()
     given = brokers.settings(connect, **settings) | {"log.dirs": str(tmp_path / "other")}
-    with pytest.raises(CannotStart, match="ZooKeeper does not let this node") as refused:
+    with pytest.raises(CannotStart, match="ZooKeeper's ACL denies this broker") as refused:
         Broker(given).start()
     assert "wrong" not in str(refused.value)
 

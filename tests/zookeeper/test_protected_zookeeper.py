@@ -274,8 +274,8 @@ def test_a_login_by_sasl(brokers, sasl, zk, caplog):
     assert PASSWORD not in caplog.text
     broker.stop()
     wrong = {"zookeeper.auth": f"sasl:{USER}:wrong", "zookeeper.set.acl": "true"}
-    assert "refused zookeeper.auth" in refused(brokers, sasl.connect("/by-sasl"), wrong)
-    assert "does not let this node" in refused(brokers, sasl.connect("/by-sasl"), {})
+    assert "refused the login of this broker" in refused(brokers, sasl.connect("/by-sasl"), wrong)
+    assert "ACL denies this broker" in refused(brokers, sasl.connect("/by-sasl"), {})
 
 
 def test_the_section_client_of_a_jaas_file(brokers, sasl, zk, tmp_path, monkeypatch):
