@@ -15,9 +15,9 @@ from barnabas.cext.coordinator.ended_transactions import EndedTransactions
 from barnabas.cext.coordinator.group_table import GroupTable
 from barnabas.cext.coordinator.offset_commit import OffsetCommitHandler
 from barnabas.cext.coordinator.partition_states import PartitionStates
-from barnabas.cext.coordinator.settled_ids import SettledIds
 from barnabas.cext.coordinator.transaction_handler import TransactionHandler
 from barnabas.cext.coordinator.transaction_steps import TransactionSteps
+from barnabas.cext.coordinator.transactional_id_queue import TransactionalIdQueue
 from barnabas.cext.coordinator.transactional_ids import TransactionalIds
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.cext.partition.partitions import PartitionTable
@@ -68,7 +68,7 @@ class CoordinatorHandlers(NamedTuple):
     group_partitions: PartitionStates
     transaction_partitions: PartitionStates
     commits: OffsetCommitHandler
-    settled: SettledIds  # transactional ids for TransactionCoordinator.look_at
+    id_queue: TransactionalIdQueue  # transactional ids for TransactionCoordinator.complete
 
     @property
     def all(self) -> list[Any]:
@@ -79,10 +79,10 @@ class CoordinatorHandlers(NamedTuple):
 def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> CoordinatorHandlers:
     """Creates the native handlers of coordinator requests, with the settings of `config`."""
     ended, groups = EndedTransactions(), GroupTable()
-    settled = SettledIds()
+    id_queue = TransactionalIdQueue()
     group_partitions, transaction_partitions = PartitionStates(), PartitionStates()
     steps = TransactionSteps(
-        TransactionalIds(table, TRANSACTION_STATE, settled, states=transaction_partitions),
+        TransactionalIds(table, TRANSACTION_STATE, id_queue, states=transaction_partitions),
         CONSUMER_OFFSETS,
         ended,
         retry_max_ms=config.integer("add.partitions.to.txn.retry.backoff.max.ms"),
@@ -100,7 +100,7 @@ def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> Coordin
         transactions=steps,
     )
     return CoordinatorHandlers(
-        transactions, steps, groups, group_partitions, transaction_partitions, commits, settled
+        transactions, steps, groups, group_partitions, transaction_partitions, commits, id_queue
     )
 
 
@@ -168,10 +168,8 @@ class Coordinators:
         self.transaction_administration = TransactionAdministration(
             self.transactions, self.transaction_log.led_partitions
         )
-        self._settled = JobThreads(
-            "settled-transactions", native.settled, self.transactions.look_at
-        )
-        self._settled.start()
+        self._completions = JobThreads("complete-txns", native.id_queue, self.transactions.complete)
+        self._completions.start()
         self.share_log = self._journal(SHARE_GROUP_STATE)
         self.share = LazyShare(self._made_share)
         self.share_log.attach(self.share.of_states)
@@ -198,7 +196,7 @@ class Coordinators:
     def stop(self) -> None:
         """Stops the coordinators, then writes and closes their journals."""
         self.share.stop()
-        self._settled.stop()
+        self._completions.stop()
         if self._verifications is not None:
             self._verifications.stop()
         self.markers.stop()
@@ -283,7 +281,7 @@ class Coordinators:
 
     def _made_share(self) -> ShareService:
         """Loads the code of share groups at the first use."""
-        from barnabas.coordinator.share.closings import Closings
+        from barnabas.coordinator.share.closed_connections import ClosedConnections
         from barnabas.coordinator.share.service import ShareService
 
         return ShareService(
@@ -300,7 +298,7 @@ class Coordinators:
             make_topic=self._make_dead_letters,
             assign=self._given.assign,
             level=lambda: self._given.features.level("share.version"),
-            closings=Closings(self._given.next_closed),
+            closed_connections=ClosedConnections(self._given.next_closed),
             connect=self._given.connect,
         )
 

@@ -8,9 +8,10 @@ requests that it parsed.
 
 An end is answered when it is decided. On a single node with log.durability=os this thread then
 writes the markers and the Complete record. With fsync or in a cluster, where an append becomes
-durable later, or when the thread cannot write them, it passes the id to Python (SettledIds), which
-writes them. EndTxn 5 bumps the epoch. After a crash between the decision and the Complete record,
-Python finds the decided end when it loads the partition, and completes it.
+durable later, or when the thread cannot write them, it passes the id to Python
+(TransactionalIdQueue), which writes them. EndTxn 5 bumps the epoch. After a crash between the
+decision and the Complete record, Python finds the decided end when it loads the partition, and
+completes it.
 
 A partition that this node leads may belong to a transaction that another broker coordinates:
 `transaction_adds` and `transaction_has` then ask that broker (remote_verification.pyx).
@@ -50,7 +51,7 @@ from barnabas.cext.coordinator.transaction_state cimport (
     txn_takes_part, txn_was_left_on, TxnRow, TxnRows,
 )
 from barnabas.cext.coordinator.transactional_ids cimport (
-    BUMPS_EPOCH, ids_after, ids_append, ids_give_back, ids_hand_over, ids_journal, ids_lock,
+    BUMPS_EPOCH, ids_after, ids_append, ids_enqueue, ids_give_back, ids_journal, ids_lock,
     ids_take, ids_unlock, ids_wait, IdShard, STEP_SETTLES, STEP_WAITS, TransactionalIds,
 )
 from barnabas.cext.log.log cimport BUMPING_MARKER, TRUSTED
@@ -315,7 +316,7 @@ cdef int _decide(Steps* steps, IdShard* shard, Txn* txn, Asked* asked) noexcept 
     if bumps and txn.producer_epoch >= EPOCH_MAX - 1:
         next_id = _take_producer_id(steps)
         if next_id < 0:
-            ids_hand_over(steps.ids, txn)
+            ids_enqueue(steps.ids, txn)
             return ERROR_COORDINATOR_LOAD_IN_PROGRESS   # as Kafka when it has no producer ids left
     after = ids_after(shard, txn)
     if after == NULL:
@@ -339,7 +340,7 @@ cdef int _decide(Steps* steps, IdShard* shard, Txn* txn, Asked* asked) noexcept 
     asked.producer_epoch = 0 if next_id >= 0 else after.producer_epoch
     code = ids_take(steps.ids, shard, txn, after, is_durable)
     if code == ERROR_NONE and not _carries_out(steps, shard, txn):
-        ids_hand_over(steps.ids, txn)
+        ids_enqueue(steps.ids, txn)
     return code
 
 cdef int _end(Steps* steps, IdShard* shard, Txn* txn, Asked* asked) noexcept nogil:

@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from barnabas.cext.codec.buffer cimport Buffer
 from barnabas.cext.coordinator.partition_states cimport PartitionState, PartitionStates
-from barnabas.cext.coordinator.settled_ids cimport SettledIds
+from barnabas.cext.coordinator.transactional_id_queue cimport TransactionalIdQueue
 from barnabas.cext.coordinator.shards cimport Shard, SHARDS
 from barnabas.cext.coordinator.transaction_state cimport Txn
 from barnabas.cext.memory.job_queue cimport Jobs
@@ -29,7 +29,7 @@ cdef struct IdShard:
 
 cdef struct Ids:
     Table* table
-    Jobs* settled                   # may be NULL
+    Jobs* queue                     # may be NULL
     PartitionState* states          # of __transaction_state
     const uint8_t* topic            # __transaction_state
     int32_t topic_bytes
@@ -51,8 +51,8 @@ cdef void ids_look(Ids* ids, const uint8_t* name, int32_t name_bytes) noexcept n
 # The other functions need the lock. Returns the id's partition of __transaction_state; NULL:
 # another node leads it, or this node leads it in another leader epoch, or it is offline.
 cdef Partition* ids_journal(Ids* ids, const Txn* txn) noexcept nogil
-# Queues the id for Python to look at (TransactionCoordinator.look_at).
-cdef void ids_hand_over(Ids* ids, const Txn* txn) noexcept nogil
+# Queues the id, so that Python completes it (TransactionCoordinator.complete).
+cdef void ids_enqueue(Ids* ids, const Txn* txn) noexcept nogil
 # Wakes the connection of the watch when the id is no longer busy, or at once if it is not busy by
 # now. Returns STEP_SETTLES, or an error code if too many requests wait for the id.
 cdef int ids_wait(Ids* ids, Txn* txn, Watch* watch) noexcept nogil
@@ -71,7 +71,7 @@ cdef class TransactionalIds:
     cdef Ids* ids
     cdef object table               # kept alive
     cdef bytes topic
-    cdef SettledIds settled
+    cdef TransactionalIdQueue queue
     cdef PartitionStates states
     cdef Txn* made(self, str name, transaction) except NULL
     cdef list names_of(self, int which, int64_t argument, int32_t leader_epoch)

@@ -1,7 +1,7 @@
 from typing import final
 
 from barnabas.cext.coordinator.partition_states import PartitionStates
-from barnabas.cext.coordinator.settled_ids import SettledIds
+from barnabas.cext.coordinator.transactional_id_queue import TransactionalIdQueue
 from barnabas.cext.partition.partitions import PartitionTable
 
 # The fields of barnabas.coordinator.transactions.transaction.Transaction.
@@ -14,7 +14,7 @@ class TransactionalIds:
         self,
         table: PartitionTable,
         topic: str,
-        settled: SettledIds | None = None,
+        queue: TransactionalIdQueue | None = None,
         *,
         states: PartitionStates,
     ) -> None: ...

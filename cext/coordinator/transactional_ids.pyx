@@ -39,7 +39,6 @@ from barnabas.cext.coordinator.coordinator_batch cimport (
     own_record_value,
 )
 from barnabas.cext.coordinator.partition_states cimport PartitionStates
-from barnabas.cext.coordinator.settled_ids cimport settled_put, SettledIds
 from barnabas.cext.coordinator.shards cimport (
     Named, named_find, named_first, named_put, named_take, shard_free, shard_index, shard_init,
 )
@@ -48,6 +47,7 @@ from barnabas.cext.coordinator.transaction_state cimport (
     txn_is_pending, txn_is_prepared, txn_key, txn_new, txn_value, TxnRow, TxnRows, Waiter,
     WAITERS_MAX,
 )
+from barnabas.cext.coordinator.transactional_id_queue cimport id_queue_put, TransactionalIdQueue
 from barnabas.cext.log.log_transactions cimport log_expect_transaction
 from barnabas.cext.memory.atomics cimport (
     atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_load_pointer, atomic_store_i32,
@@ -96,13 +96,13 @@ cdef void ids_look(Ids* ids, const uint8_t* name, int32_t name_bytes) noexcept n
     cdef IdShard* shard
     cdef Txn* txn = ids_lock(ids, name, name_bytes, &shard)
     if txn != NULL and txn.after != NULL:
-        ids_hand_over(ids, txn)
+        ids_enqueue(ids, txn)
     ids_unlock(shard)
     epoch_leave(table_epochs(ids.table), slot)
 
-cdef void ids_hand_over(Ids* ids, const Txn* txn) noexcept nogil:
-    if ids.settled != NULL:
-        settled_put(ids.settled, txn.named.name, txn.named.name_bytes)
+cdef void ids_enqueue(Ids* ids, const Txn* txn) noexcept nogil:
+    if ids.queue != NULL:
+        id_queue_put(ids.queue, txn.named.name, txn.named.name_bytes)
 
 cdef Partition* ids_journal(Ids* ids, const Txn* txn) noexcept nogil:
     cdef int16_t error
@@ -260,7 +260,7 @@ cdef void _catch_up(Ids* ids, Txn* txn) noexcept nogil:
     txn.after = NULL
     txn_free(after)
     if txn_is_prepared(txn):
-        ids_hand_over(ids, txn)
+        ids_enqueue(ids, txn)
     _wake_waiters(ids, txn)
 
 cdef int ids_take(Ids* ids, IdShard* shard, Txn* txn, Txn* after, bint is_durable) noexcept nogil:
@@ -384,24 +384,24 @@ cdef Txn* _lock(Ids* ids, Wanted* wanted) noexcept nogil:
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class TransactionalIds:
     """The ids of one broker. `topic`: the topic of the coordinator's log, with the `states` of its
-    partitions; `settled`: the queue of ids that Python must look at; None: Python finds them by
-    `late`.
+    partitions; `queue`: the ids that Python must complete; None: Python finds them by `late`.
 
     A transaction is a sequence of the fields of
     barnabas.coordinator.transactions.transaction.Transaction, in their order. Every call locks one
     shard at a time and never waits for a disk."""
 
     def __cinit__(
-        self, table, str topic not None, SettledIds settled=None, *, PartitionStates states not None,
+        self, table, str topic not None, TransactionalIdQueue queue=None, *,
+        PartitionStates states not None,
     ):
         cdef IdShard* shard
         cdef int i
-        self.table, self.topic, self.settled, self.states = table, topic.encode(), settled, states
+        self.table, self.topic, self.queue, self.states = table, topic.encode(), queue, states
         self.ids = <Ids*>calloc(1, sizeof(Ids))
         if self.ids == NULL:
             raise MemoryError
         self.ids.table = table_of(table)
-        self.ids.settled = settled.jobs if settled is not None else NULL
+        self.ids.queue = queue.jobs if queue is not None else NULL
         self.ids.states = &states.log
         self.ids.topic = <const uint8_t*><const char*>self.topic
         self.ids.topic_bytes = <int32_t>len(self.topic)
@@ -411,7 +411,7 @@ cdef class TransactionalIds:
             shard_init(&shard.own)
             buffer_init(&shard.value)
 
-    def __init__(self, table, topic, settled=None, *, states):
+    def __init__(self, table, topic, queue=None, *, states):
         pass
 
     def __dealloc__(self):

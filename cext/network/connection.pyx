@@ -27,7 +27,7 @@ from barnabas.cext.codec.endian cimport be32_load
 from barnabas.cext.log.segment cimport segment_fd, segment_release
 from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i64, atomic_load_pointer
 from barnabas.cext.memory.sys cimport System, iovec
-from barnabas.cext.network.closings cimport closings_put
+from barnabas.cext.network.closed_connections cimport closed_put
 from barnabas.cext.network.connection_metrics cimport (
     answers_dropped, answers_left, answers_sent, count_parked, read_clock, request_begins,
     request_done, request_done_by_python, request_parks, work_begins,
@@ -173,8 +173,8 @@ cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexc
     if c.paused:
         paused_remove(t, c)
     table_remove(t, c)
-    if c.farewell != NULL:
-        closings_put(&t.network.closings, c.farewell)
+    if c.close_mark != NULL:
+        closed_put(&t.network.closed_connections, c.close_mark)
     t.counters.connections[c.listener_index] -= 1
     if _worth_noting(why):
         ring_note(t.network, why, c.listener_index, &c.peer, detail, t.now_ns)

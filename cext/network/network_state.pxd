@@ -9,7 +9,7 @@ from barnabas.cext.codec.buffer cimport Buffer
 from barnabas.cext.memory.mutex cimport pthread_mutex_t
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.memory.waker cimport Waker
-from barnabas.cext.network.closings cimport Closings, Farewell
+from barnabas.cext.network.closed_connections cimport ClosedConnections, CloseMark
 from barnabas.cext.network.handler cimport Handler, Parked, Request, Response
 from barnabas.cext.network.request_metrics cimport Answered, RequestMetricsTable
 from barnabas.cext.network.sockets cimport epoll_event, net_peer, pthread_cond_t
@@ -92,7 +92,7 @@ cdef enum:                      # kinds of Mail in an inbox
     MAIL_LIMITS                 # a limit or the clock has changed: timers may be due earlier
     MAIL_PROCEED                # Python passes a gated request to its native handler: its frame
     MAIL_PROCEED_MUFFLED        # the same, and its answer is dropped
-    MAIL_FAREWELL               # Python waits for the close: a Farewell as bytes
+    MAIL_CLOSE_MARK             # Python waits for the close: a CloseMark as bytes
     MAIL_LOGIN                  # a step of a login: its new state as fd, the session as bytes
     MAIL_PRINCIPAL              # the principal that logged in as bytes
     MAIL_QUOTAS                 # the quotas of its client: a QuotaBinding as bytes
@@ -162,7 +162,7 @@ cdef struct Connection:
     int64_t timer_ns            # the deadline of its heap entry
     int64_t heap_index
     Connection* next_paused     # also links the closed connections (NetThread.dead)
-    Farewell* farewell          # NULL: Python does not wait for its close
+    CloseMark* close_mark       # NULL: Python does not wait for its close
     int64_t login_ends_ns       # of a login that expires
     Buffer session              # state of a login, for Python
     Buffer principal            # User:NAME, whose bytes request.principal shows; empty: anonymous
@@ -375,7 +375,7 @@ cdef struct Network:
     int acceptor_epoll_fd
     int acceptor_event_fd
     PyQueue queue
-    Closings closings
+    ClosedConnections closed_connections
     EventRing ring
     pthread_mutex_t addresses_lock
     AddressCount* addresses[ADDRESS_BUCKETS]

@@ -15,7 +15,7 @@ from barnabas.cext.memory.atomics cimport (
 from barnabas.cext.memory.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
-from barnabas.cext.network.closings cimport closings_free, closings_init
+from barnabas.cext.network.closed_connections cimport closed_free, closed_init
 from barnabas.cext.network.handler cimport response_free
 from barnabas.cext.network.request_metrics cimport metrics_free
 from barnabas.cext.network.sockets cimport (
@@ -42,7 +42,7 @@ cdef Network* network_new(System* system) noexcept nogil:
     n.ring.peers = <EventPeer*>calloc(EVENT_PEERS_MAX, sizeof(EventPeer))
     pthread_mutex_init(&n.queue.lock, NULL)
     net_cond_init(&n.queue.ready)
-    closings_init(&n.closings)
+    closed_init(&n.closed_connections)
     pthread_mutex_init(&n.ring.lock, NULL)
     pthread_mutex_init(&n.addresses_lock, NULL)
     pthread_mutex_init(&n.accept_lock, NULL)
@@ -87,7 +87,7 @@ cdef void network_free(Network* n) noexcept nogil:
         close(n.acceptor_event_fd)
     pthread_mutex_destroy(&n.queue.lock)
     pthread_cond_destroy(&n.queue.ready)
-    closings_free(&n.closings)
+    closed_free(&n.closed_connections)
     pthread_mutex_destroy(&n.ring.lock)
     pthread_mutex_destroy(&n.addresses_lock)
     pthread_mutex_destroy(&n.accept_lock)

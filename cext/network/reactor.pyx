@@ -23,7 +23,9 @@ from barnabas.cext.memory.atomics cimport (
 from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.memory.sys cimport SystemCalls
 from barnabas.cext.network.acceptor cimport LISTENER_LIMIT_NONE, accept_loop
-from barnabas.cext.network.closings cimport Farewell, closings_end, closings_put, closings_take
+from barnabas.cext.network.closed_connections cimport (
+    CloseMark, closed_end, closed_put, closed_take,
+)
 from barnabas.cext.network.connection cimport (
     conn_buffered, conn_close, conn_event, conn_handshake, conn_login, conn_open, conn_proceed,
     conn_quotas, conn_replied, conn_resume, conn_settle, conn_timer, conn_unpause,
@@ -208,8 +210,8 @@ cdef void _read_mail(NetThread* t) noexcept nogil:
             _visit_all(t, False)
             continue
         c = table_find(t, m.connection_id)
-        if m.kind == MAIL_FAREWELL:
-            _mark(t, c, <Farewell*>m.bytes.data)
+        if m.kind == MAIL_CLOSE_MARK:
+            _mark(t, c, <CloseMark*>m.bytes.data)
         elif m.kind == MAIL_QUOTAS:
             conn_quotas(t, c, m)
         elif c == NULL:
@@ -230,15 +232,15 @@ cdef void _read_mail(NetThread* t) noexcept nogil:
         _visit_all(t, True)         # memory ran out and a wake was lost
 
 
-cdef void _mark(NetThread* t, Connection* c, Farewell* farewell) noexcept nogil:
+cdef void _mark(NetThread* t, Connection* c, CloseMark* close_mark) noexcept nogil:
     """Marks a connection whose close Python waits for; reports it at once if it has closed (c is
     NULL)."""
     if c == NULL:
-        closings_put(&t.network.closings, farewell)
-    elif c.farewell != NULL:
-        free(farewell)
+        closed_put(&t.network.closed_connections, close_mark)
+    elif c.close_mark != NULL:
+        free(close_mark)
     else:
-        c.farewell = farewell
+        c.close_mark = close_mark
 
 
 cdef Connection* _next_with_room(NetThread* t, Connection* c) noexcept nogil:
@@ -630,7 +632,7 @@ cdef class Reactor:
                 pthread_mutex_lock(&n.accept_lock)
                 atomic_store_i64(&n.state, STATE_DRAINING)
                 pthread_mutex_unlock(&n.accept_lock)
-                closings_end(&n.closings)
+                closed_end(&n.closed_connections)
             net_ring(n.acceptor_event_fd)
             for i in range(n.made_count):
                 net_ring(n.threads[i].event_fd)
@@ -675,11 +677,11 @@ cdef class Reactor:
         return pending_request(self, self._network, self._names, request)
 
     def next_closed(self, int64_t timeout_ms=-1):
-        """Waits for a closed connection that tell_closing() has marked and returns its id; None
+        """Waits for a closed connection that report_close() has marked and returns its id; None
         after timeout_ms (-1: no timeout), or when the reactor stops."""
         cdef uint64_t connection_id
         with nogil:
-            connection_id = closings_take(&self._network.closings, timeout_ms)
+            connection_id = closed_take(&self._network.closed_connections, timeout_ms)
         return connection_id or None
 
     def let_go(self, int64_t takers) -> None:

@@ -19,11 +19,11 @@ from barnabas.cext.codec.cursor cimport (
 )
 from barnabas.cext.codec.endian cimport be32_load
 from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_pointer
-from barnabas.cext.network.closings cimport Farewell
+from barnabas.cext.network.closed_connections cimport CloseMark
 from barnabas.cext.network.network_state cimport (
     LOGIN_CERTIFICATE, LOGIN_EXPIRING, LOGIN_FAILED, LOGIN_NEEDED, LOGIN_OPEN, LOGIN_RAW_TOKENS,
     LOGIN_TOKENS,
-    MAIL_CLOSE, MAIL_FAREWELL, MAIL_LOGIN, MAIL_PRINCIPAL, MAIL_PROCEED, MAIL_PROCEED_MUFFLED,
+    MAIL_CLOSE, MAIL_CLOSE_MARK, MAIL_LOGIN, MAIL_PRINCIPAL, MAIL_PROCEED, MAIL_PROCEED_MUFFLED,
     MAIL_REPLY, MAIL_SILENT, Mail,
     Network, PyRequest, budget_give, inbox_post,
 )
@@ -206,19 +206,19 @@ cdef class PendingRequest:
         """Makes the client wait for throttle_ms after its answer, which gets this throttle time."""
         self._throttle_ms = max(self._throttle_ms, throttle_ms)
 
-    def tell_closing(self) -> None:
+    def report_close(self) -> None:
         """Makes Reactor.next_closed() return this connection's id when it closes, or if it has
         closed already. Raises MemoryError."""
         cdef Mail mail
-        cdef Farewell* farewell = <Farewell*>malloc(sizeof(Farewell))
+        cdef CloseMark* close_mark = <CloseMark*>malloc(sizeof(CloseMark))
         cdef bint posted
-        if farewell == NULL:
+        if close_mark == NULL:
             raise MemoryError("no memory for the mark of a connection")
-        farewell.connection_id = self.connection_id
+        close_mark.connection_id = self.connection_id
         memset(&mail, 0, sizeof(Mail))
-        mail.kind = MAIL_FAREWELL
+        mail.kind = MAIL_CLOSE_MARK
         mail.connection_id = self.connection_id
-        mail.bytes.data = <uint8_t*>farewell
+        mail.bytes.data = <uint8_t*>close_mark
         with nogil:
             posted = inbox_post(self._network.threads[self._thread_index], &mail)
         if not posted:

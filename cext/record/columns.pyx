@@ -31,7 +31,7 @@ from barnabas.cext.codec.inflate cimport (
     INFLATE_OK, inflated_free, inflated_init, inflated_reset, lz4_frame_decode,
     snappy_framed_decode,
 )
-from barnabas.cext.record.column_room cimport room_give, room_take
+from barnabas.cext.record.column_pool cimport column_pool_give, column_pool_take
 from barnabas.cext.record.column_table cimport (
     COLUMNS_FULL, COLUMNS_NO_MEMORY, Binary, Mark, Table, Wanted, table_add_body, table_add_message,
     table_add_wrapped, table_begin, table_bytes, table_cut, table_end, table_free, table_mark,
@@ -263,7 +263,7 @@ cdef void _let_go(Table* t, bint expected) noexcept nogil:
     """Frees a table, or keeps its memory in the pool when it was reserved for an expected size:
     only callers that expect a size take memory from the pool."""
     if expected:
-        room_give(t)
+        column_pool_give(t)
     else:
         table_free(t)
 
@@ -395,7 +395,7 @@ cdef class ColumnsBuilder:
         self._enter()
         try:
             self.expected = True
-            if self.t.rows or not room_take(&self.t, rows, key_bytes + value_bytes):
+            if self.t.rows or not column_pool_take(&self.t, rows, key_bytes + value_bytes):
                 walk_error(table_reserve(&self.t, rows, key_bytes, value_bytes), 0)
         finally:
             self.busy = False
@@ -426,7 +426,7 @@ cdef class ColumnsBuilder:
         cdef int64_t rows = self.rows + self.rows // 8
         cdef int64_t keys = self.key_bytes + self.key_bytes // 8
         cdef int64_t values = self.value_bytes + self.value_bytes // 8
-        if self.rows and room_take(&self.t, rows, keys + values):
+        if self.rows and column_pool_take(&self.t, rows, keys + values):
             return 0
         if not table_begin(&self.t) or (
                 self.rows and table_reserve(&self.t, rows, keys, values) != RECORDS_OK):

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from barnabas.cext.coordinator.partition_states import LED, PartitionStates
-from barnabas.cext.coordinator.settled_ids import SettledIds
 from barnabas.cext.coordinator.transaction_handler import TransactionHandler
 from barnabas.cext.coordinator.transaction_steps import TransactionSteps
+from barnabas.cext.coordinator.transactional_id_queue import TransactionalIdQueue
 from barnabas.cext.coordinator.transactional_ids import TransactionalIds
 from barnabas.cext.log.log_handle import LogHandle
 from barnabas.cext.log.segment import SegmentCache
@@ -198,10 +198,10 @@ class World:
         """Starts a coordinator, which loads the durable records."""
         self.timers = Timers(self)
         self.orders: list[tuple[Any, Callable[[], object]]] = []
-        self.settled = SettledIds()
+        self.id_queue = TransactionalIdQueue()
         states, offsets_states = PartitionStates(), PartitionStates()
         states.count, offsets_states.count = 1, TOPICS[CONSUMER_OFFSETS]
-        self.ids = TransactionalIds(self.log.table, TRANSACTION_STATE, self.settled, states=states)
+        self.ids = TransactionalIds(self.log.table, TRANSACTION_STATE, self.id_queue, states=states)
         self.steps = TransactionSteps(
             self.ids, CONSUMER_OFFSETS, None, retry_max_ms=self.settings.retry_max_ms
         )
@@ -332,8 +332,8 @@ class World:
     def go_on(self) -> None:
         """Handles the ids that native code leaves to Python, and resumes requests that need not
         wait."""
-        while (name := self.settled.next(0)) is not None:
-            self.coordinator.look_at(name)
+        while (name := self.id_queue.next(0)) is not None:
+            self.coordinator.complete(name)
         for row in list(self.parked):
             asked, answered = row
             expired = 0 < asked.deadline_ns <= self.system.monotonic_ns()
@@ -341,8 +341,8 @@ class World:
             if answer is not None and row in self.parked:
                 self.parked.remove(row)
                 answered(answer)
-        while (name := self.settled.next(0)) is not None:
-            self.coordinator.look_at(name)
+        while (name := self.id_queue.next(0)) is not None:
+            self.coordinator.complete(name)
 
     def deliver(self) -> None:
         self.journal.deliver()

@@ -11,7 +11,7 @@ from barnabas.config import DynamicConfig
 from barnabas.coordinator.groups.coordinator import GroupCoordinator
 from barnabas.coordinator.groups.target_assignment import Assign
 from barnabas.coordinator.journal import CoordinatorLog
-from barnabas.coordinator.share.closings import Closings, Connection
+from barnabas.coordinator.share.closed_connections import ClosedConnections, Connection
 from barnabas.coordinator.share.dead_letters import DeadLetters
 from barnabas.coordinator.share.partition_ends import PartitionEnds
 from barnabas.coordinator.share.persister import ClusterPersister, Persister
@@ -54,13 +54,13 @@ class ShareService:
         make_topic: Callable[[str], object],
         assign: Assign,
         level: Callable[[], int],
-        closings: Closings,
+        closed_connections: ClosedConnections,
         connect: Callable[[int], ClientConnection] | None,
     ) -> None:
         """`make_topic` creates a topic for dead letters. `level` returns the level of the feature
         share.version. `connect` connects to another broker; None: a single node."""
         self._level = level
-        self._closings = closings
+        self._closed_connections = closed_connections
         integer = config.integer
 
         def settings(group_id: str) -> ShareSettings:
@@ -165,7 +165,7 @@ class ShareService:
 
     def watch(self, connection: Connection) -> None:
         """Ends the sessions that began on this connection when the connection closes."""
-        self._closings.watch(connection, self._connection_closed)
+        self._closed_connections.watch(connection, self._connection_closed)
 
     def _connection_closed(self, connection_id: int) -> None:
         """Ends the sessions of the connection and makes the records that their members had acquired

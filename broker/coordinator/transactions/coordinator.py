@@ -193,7 +193,7 @@ class TransactionCoordinator:
             raise _as_kafka_says(error) or error from None
         return True
 
-    def look_at(self, name: str) -> None:
+    def complete(self, name: str) -> None:
         """Completes what native code left for an id: sends the markers of a decided end, and
         reserves a producer id. If the flush of the id's step has not ended, as when the connection
         was closed before it, this method runs again later."""
@@ -201,7 +201,7 @@ class TransactionCoordinator:
         with self.lock:
             found = self.find(name)
             if found is not None and found.is_pending:
-                self._timers.after(RETRY_MS, lambda: self.look_at(name))
+                self._timers.after(RETRY_MS, lambda: self.complete(name))
                 return
             self._carry_out(name)
 

@@ -1,6 +1,6 @@
-"""A queue of transactional ids, from network threads to Python, which must look at them: Python
-writes the markers of transactions whose end is decided, and brings a producer id when none is in
-reserve.
+"""A queue of transactional ids that network threads pass to Python, which completes them: Python
+writes the markers of transactions whose end is decided, and reserves a producer id when none is
+reserved.
 
 A full queue drops a name. That is safe: Python's check for late transactions finds decided ends,
 and the client repeats an EndTxn that needs a producer id.
@@ -9,12 +9,12 @@ from libc.stdint cimport int32_t, uint8_t
 
 from barnabas.cext.memory.job_queue cimport Job, JobQueue, Jobs
 
-cdef struct SettledId:              # the name follows
+cdef struct QueuedId:               # the name follows
     Job job
     int32_t name_bytes
 
 # Queues a name, or drops it when the queue is full or closed, or memory ran out.
-cdef void settled_put(Jobs* jobs, const uint8_t* name, int32_t name_bytes) noexcept nogil
+cdef void id_queue_put(Jobs* jobs, const uint8_t* name, int32_t name_bytes) noexcept nogil
 
-cdef class SettledIds(JobQueue):
+cdef class TransactionalIdQueue(JobQueue):
     pass

@@ -8,8 +8,8 @@ from reactor.network import Served, answer_to, request
 def marking(pending):
     """Marks the connection and answers; `x` in the body: does not mark it."""
     if pending.data[pending.body_at :] != b"x":
-        pending.tell_closing()
-        pending.tell_closing()  # the second mark has no effect
+        pending.report_close()
+        pending.report_close()  # the second mark has no effect
     pending.reply(answer_to(pending))
 
 
@@ -47,7 +47,7 @@ def test_a_connection_that_has_closed_before_it_is_marked():
     def handle(pending):
         waits.wait(20)
         found.append(pending.connection_id)
-        pending.tell_closing()
+        pending.report_close()
         pending.silent()
 
     with Served(handle) as served:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from barnabas.cext.record.column_room import room_kept_bytes
+from barnabas.cext.record.column_pool import column_pool_bytes
 from barnabas.cext.record.columns import ColumnsBuilder
 from barnabas.cext.record.records import Record
 from barnabas.wire.batches import encode_batch
@@ -29,7 +29,7 @@ def nothing_kept():
     """Frees columns, which displace the memory that earlier tests left."""
     roomy(data_bytes=KEPT_BYTES_MAX - 700_000)
     taken = roomy(data_bytes=KEPT_BYTES_MAX - 700_000)
-    assert room_kept_bytes() == 0
+    assert column_pool_bytes() == 0
     yield
     del taken
 
@@ -49,16 +49,16 @@ def records(seed):
 
 def test_space_is_used_again():
     first = roomy(encode_batch([b"x" * 100] * 1000))
-    assert room_kept_bytes() == 0
+    assert column_pool_bytes() == 0
     del first
-    kept = room_kept_bytes()
+    kept = column_pool_bytes()
     assert MIB <= kept < 3 * MIB
     for _ in range(5):
         again = roomy(encode_batch([b"y" * 90] * 900))
-        assert room_kept_bytes() == 0
+        assert column_pool_bytes() == 0
         assert pyarrow.record_batch(again)["value"].to_pylist() == [b"y" * 90] * 900
         del again
-        assert room_kept_bytes() == kept
+        assert column_pool_bytes() == kept
 
 
 def test_a_table_is_the_same_in_memory_that_another_one_left():
@@ -67,25 +67,25 @@ def test_a_table_is_the_same_in_memory_that_another_one_left():
         plain = ColumnsBuilder()
         plain.add_batches(data)
         found = roomy(data)
-        assert room_kept_bytes() == 0
+        assert column_pool_bytes() == 0
         wanted = pyarrow.record_batch(plain.finish())
         assert pyarrow.record_batch(found).equals(wanted)
         pyarrow.record_batch(found).validate(full=True)
         del found
-        assert room_kept_bytes() > 0
+        assert column_pool_bytes() > 0
 
 
 def test_small_tables_neither_leave_memory_nor_take_it():
     small = ColumnsBuilder()
     small.add_batches(encode_batch([b"x"] * 10))
     del small
-    assert room_kept_bytes() == 0
+    assert column_pool_bytes() == 0
     roomy()
-    kept = room_kept_bytes()
+    kept = column_pool_bytes()
     assert kept > 0
     tables = [roomy(encode_batch([b"x"]), data_bytes=size) for size in (0, 100, MIB // 4)]
     assert [len(columns) for columns in tables] == [1, 1, 1]
-    assert room_kept_bytes() == kept
+    assert column_pool_bytes() == kept
 
 
 def test_unused_capacity_is_not_kept():
@@ -93,7 +93,7 @@ def test_unused_capacity_is_not_kept():
         grown = ColumnsBuilder()
         grown.add_batches(encode_batch([b"x" * 1000] * 1000))
         grown.finish()
-    assert room_kept_bytes() == 0
+    assert column_pool_bytes() == 0
 
 
 def test_what_is_kept_is_bounded_and_the_oldest_goes_first():
@@ -101,15 +101,15 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes_first():
     kept = []
     while tables:
         tables.pop(0)
-        kept.append(room_kept_bytes())
+        kept.append(column_pool_bytes())
     assert kept[:8] == sorted(kept[:8])
     assert KEPT_BYTES_MAX // 2 < kept[-1] <= max(kept) <= KEPT_BYTES_MAX
     roomy(data_bytes=KEPT_BYTES_MAX)  # its columns together are larger than the limit
-    assert room_kept_bytes() == kept[-1]
+    assert column_pool_bytes() == kept[-1]
     roomy()
-    before = room_kept_bytes()
+    before = column_pool_bytes()
     again = roomy()
-    assert room_kept_bytes() < before
+    assert column_pool_bytes() < before
     del again
 
 
@@ -130,4 +130,4 @@ def test_threads_get_budgets_of_their_own():
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert room_kept_bytes() <= 8 * 3 * MIB
+    assert column_pool_bytes() <= 8 * 3 * MIB

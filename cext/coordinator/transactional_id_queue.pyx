@@ -1,6 +1,6 @@
-"""The queue of transactional ids that Python must look at: see settled_ids.pxd.
+"""The queue of transactional ids that Python must complete: see transactional_id_queue.pxd.
 
-Next on the data path: broker/coordinator/transactions/coordinator.py, `look_at`.
+Next on the data path: broker/coordinator/transactions/coordinator.py, `complete`.
 """
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -11,8 +11,8 @@ from barnabas.cext.memory.job_queue cimport jobs_put, jobs_remove
 from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 
 
-cdef void settled_put(Jobs* jobs, const uint8_t* name, int32_t name_bytes) noexcept nogil:
-    cdef SettledId* row = <SettledId*>malloc(sizeof(SettledId) + name_bytes)
+cdef void id_queue_put(Jobs* jobs, const uint8_t* name, int32_t name_bytes) noexcept nogil:
+    cdef QueuedId* row = <QueuedId*>malloc(sizeof(QueuedId) + name_bytes)
     cdef bint is_queued
     if row == NULL:
         return
@@ -25,7 +25,7 @@ cdef void settled_put(Jobs* jobs, const uint8_t* name, int32_t name_bytes) noexc
         free(row)
 
 
-cdef class SettledIds(JobQueue):
+cdef class TransactionalIdQueue(JobQueue):
     """The queue of one broker."""
 
     def __dealloc__(self):
@@ -38,9 +38,9 @@ cdef class SettledIds(JobQueue):
     def next(self, int64_t timeout_ms=-1):
         """Returns the next transactional id; None after timeout_ms (-1: waits without limit) or
         when the queue is closed."""
-        cdef SettledId* row
+        cdef QueuedId* row
         with nogil:
-            row = <SettledId*>self.take(timeout_ms)
+            row = <QueuedId*>self.take(timeout_ms)
         if row == NULL:
             return None
         try:

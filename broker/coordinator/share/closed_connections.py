@@ -1,8 +1,8 @@
 """The callbacks that run when a connection closes, and the thread that calls them.
 
 Network threads report the end of a connection only when that connection was marked
-(cext/network/closings.pxd). The thread starts with the first mark and ends with the reactor. Limit:
-one row for each connection and callback; the row is removed when the callback runs.
+(cext/network/closed_connections.pxd). The thread starts with the first mark and ends with the
+reactor. Limit: one row for each connection and callback; the row is removed when the callback runs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Connection(Protocol):
 
     connection_id: int
 
-    def tell_closing(self) -> None: ...
+    def report_close(self) -> None: ...
 
 
-class Closings:
+class ClosedConnections:
     """The callbacks of one broker for closed connections."""
 
     def __init__(self, next_closed: Callable[[], int | None]) -> None:
@@ -47,9 +47,9 @@ class Closings:
                 return
             known.append(on_close)
             if self._thread is None:
-                self._thread = NamedThread(target=self._run, name="closings", daemon=True)
+                self._thread = NamedThread(target=self._run, name="closed-conns", daemon=True)
                 self._thread.start()
-        connection.tell_closing()
+        connection.report_close()
 
     def _run(self) -> None:
         while (connection_id := self._next_closed()) is not None:

@@ -48,11 +48,11 @@ cdef inline void _unlock() noexcept nogil:
     atomic_store_i32(&locked, 0)
 
 
-cdef int64_t _data_room(const Table* t) noexcept nogil:
+cdef int64_t _data_capacity_bytes(const Table* t) noexcept nogil:
     return t.key.data.capacity + t.value.data.capacity
 
 
-cdef int64_t _room(const Table* t) noexcept nogil:
+cdef int64_t _capacity_bytes(const Table* t) noexcept nogil:
     return (t.partitions.capacity + t.offsets.capacity + t.timestamps.capacity
             + t.timestamp_types.capacity + t.timestamp_valid.capacity + t.header_ends.capacity
             + t.key.ends.capacity + t.key.data.capacity + t.key.valid.capacity
@@ -61,7 +61,7 @@ cdef int64_t _room(const Table* t) noexcept nogil:
             + t.header_value.ends.capacity + t.header_value.data.capacity)
 
 
-cdef bint room_take(Table* t, int64_t rows, int64_t data_bytes) noexcept nogil:
+cdef bint column_pool_take(Table* t, int64_t rows, int64_t data_bytes) noexcept nogil:
     global kept_bytes, kept_count
     cdef int64_t at, lowest
     cdef Table found
@@ -72,13 +72,13 @@ cdef bint room_take(Table* t, int64_t rows, int64_t data_bytes) noexcept nogil:
     at = kept_count
     while at > lowest and not fits:
         at -= 1
-        fits = (_data_room(&kept[at]) >= data_bytes // 2
-                and _room(&kept[at]) <= 2 * (data_bytes + ROW_BYTES * rows))
+        fits = (_data_capacity_bytes(&kept[at]) >= data_bytes // 2
+                and _capacity_bytes(&kept[at]) <= 2 * (data_bytes + ROW_BYTES * rows))
     if fits:
         found = kept[at]
         kept_count -= 1
         kept[at] = kept[kept_count]
-        atomic_store_i64(&kept_bytes, kept_bytes - _room(&found))
+        atomic_store_i64(&kept_bytes, kept_bytes - _capacity_bytes(&found))
     _unlock()
     if fits:
         table_free(t)
@@ -108,17 +108,17 @@ cdef bint _keep(const Table* t, int64_t bytes, Table* oldest) noexcept nogil:
         oldest[0] = kept[0]
         kept_count -= 1
         memmove(kept, kept + 1, kept_count * sizeof(Table))
-        atomic_store_i64(&kept_bytes, kept_bytes - _room(oldest))
+        atomic_store_i64(&kept_bytes, kept_bytes - _capacity_bytes(oldest))
     _unlock()
     return fits
 
 
-cdef void room_give(Table* t) noexcept nogil:
+cdef void column_pool_give(Table* t) noexcept nogil:
     cdef Mark empty
     cdef Table oldest
-    cdef int64_t bytes = _room(t)
+    cdef int64_t bytes = _capacity_bytes(t)
     cdef bint is_kept = False
-    if _data_room(t) >= LARGE_BYTES and bytes <= KEPT_BYTES_MAX:
+    if _data_capacity_bytes(t) >= LARGE_BYTES and bytes <= KEPT_BYTES_MAX:
         memset(&empty, 0, sizeof(Mark))
         table_cut(t, &empty)
         t.partitions.size = t.timestamp_valid.size = 0
@@ -128,7 +128,7 @@ cdef void room_give(Table* t) noexcept nogil:
             _offer(&t.header_name.data)
             _offer(&t.header_value.data)
         is_kept = _keep(t, bytes, &oldest)
-        while not is_kept and _room(&oldest):
+        while not is_kept and _capacity_bytes(&oldest):
             table_free(&oldest)
             is_kept = _keep(t, bytes, &oldest)
     if not is_kept:
@@ -136,6 +136,6 @@ cdef void room_give(Table* t) noexcept nogil:
     memset(t, 0, sizeof(Table))
 
 
-def room_kept_bytes() -> int:
+def column_pool_bytes() -> int:
     """Returns the number of bytes in the pool."""
     return atomic_load_i64(&kept_bytes)
