@@ -1,12 +1,15 @@
-"""`barnabas cluster`: brokers, health, elections of leaders, and moves of partitions."""
+"""`barnabas cluster`: brokers, health, elections of leaders, and moves of partitions.
+
+cluster_stopped.py has the actions on brokers that do not run."""
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from barnabas.cli import cluster_stopped
 from barnabas.cli.connecting import (
     actions_of,
     cluster_of,
@@ -47,6 +50,8 @@ examples:
   barnabas cluster reassign                          those in progress
   barnabas cluster reassign --cancel
   barnabas cluster drain 3                           again after an end: goes on where it was
+  barnabas cluster join --config server.properties --set zookeeper.connect=zk1:2181/kafka
+  barnabas cluster leave --config server.properties --dry-run
 """
 
 
@@ -90,6 +95,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"partitions that move at a time (default {TOGETHER})",
     )
     json_lines_option(drain)
+    cluster_stopped.configure(action)
 
 
 def broker_ids(text: str) -> list[int]:
@@ -105,8 +111,14 @@ def positive(text: str) -> int:
     return int(text)
 
 
-@speaks_to_broker
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.action in cluster_stopped.ACTIONS:
+        return cluster_stopped.run(arguments)
+    return _run(arguments)
+
+
+@speaks_to_broker
+def _run(arguments: argparse.Namespace) -> int:
     with cluster_of(arguments) as cluster:
         return int(arguments.act(cluster, arguments))
 
@@ -408,11 +420,12 @@ def _drain(cluster: Cluster, arguments: argparse.Namespace) -> int:
     return 0
 
 
-ACTIONS = {
+ACTIONS: dict[str, Callable[..., object]] = {
     "describe": _describe,
     "health": _health,
     "under-replicated": _under_replicated,
     "elect": _elect,
     "reassign": _reassign,
     "drain": _drain,
+    **cluster_stopped.ACTIONS,
 }

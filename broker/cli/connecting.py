@@ -151,13 +151,13 @@ def _advised(error: Exception, text: str) -> str:
 
 def actions_of(
     parser: argparse.ArgumentParser, epilog: str, actions: Mapping[str, Callable[..., object]]
-) -> Callable[[str, str], argparse.ArgumentParser]:
+) -> Callable[..., argparse.ArgumentParser]:
     """Returns a function that adds an action to a command. It takes the action's name and summary;
-    the action has the options of a connection and calls `actions[name]`."""
+    the action has the options of a connection (`connects`) and calls `actions[name]`."""
     parser.epilog = epilog
     parsers = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    def add(name: str, summary: str) -> argparse.ArgumentParser:
+    def add(name: str, summary: str, connects: bool = True) -> argparse.ArgumentParser:
         sub = parsers.add_parser(
             name,
             help=summary,
@@ -165,7 +165,8 @@ def actions_of(
             epilog=epilog,
             formatter_class=argparse.RawTextHelpFormatter,
         )
-        connection_options(sub)
+        if connects:
+            connection_options(sub)
         sub.set_defaults(act=actions[name])
         return sub
 

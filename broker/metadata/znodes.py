@@ -5,7 +5,7 @@ path                                     data                                   
 /brokers/topics/T                        TopicAssignment, versions 1-3
 /brokers/topics/T/partitions/P/state     PartitionState
 /brokers/seqid                           none; generated broker ids are its versions
-/cluster/id                              cluster id, version as text "1"
+/cluster/id                              cluster id, version as text "1"; Unfinished
 /controller                              ControllerRegistration                   ephemeral
 /controller_epoch                        number as text
 /config/KIND/NAME                        configuration: topics, brokers, clients, users, ips,
@@ -33,7 +33,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.metadata import znode_json as znode
 from barnabas.metadata.tree import InvalidPath
@@ -77,6 +77,36 @@ PERSISTENT_PATHS = (
     PRODUCER_ID_BLOCK_PATH,
     LOG_DIR_EVENTS_PATH,
     *(f"{CONFIG_PATH}/{kind}" for kind in CONFIG_KINDS[:4]),
+)
+
+# Children of these are notes, which only running brokers read.
+NOTES_PATHS = (
+    CONFIG_CHANGES_PATH,
+    ISR_CHANGES_PATH,
+    LOG_DIR_EVENTS_PATH,
+    *ACL_CHANGES_PATHS,
+    "/delegation_token/token_changes",
+)
+# The names at the top of a tree that brokers of Kafka and of barnabas use.
+TOP_NAMES = (
+    "admin",
+    "barnabas",
+    "brokers",
+    "cluster",
+    "config",
+    "consumers",
+    "controller",
+    "controller_epoch",
+    "delegation_token",
+    "feature",
+    "isr_change_notification",
+    "kafka-acl",
+    "kafka-acl-changes",
+    "kafka-acl-extended",
+    "kafka-acl-extended-changes",
+    "latest_producer_id_block",
+    "log_dir_event_notification",
+    "migration",
 )
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -381,8 +411,23 @@ class PartitionState:
         )
 
 
-def encode_cluster_id(cluster_id: str) -> bytes:
-    return znode.to_json({"version": "1", "id": cluster_id})
+class Unfinished(NamedTuple):
+    """The action of `barnabas cluster` that has not finished its work on the tree. No broker starts
+    on such a tree. The field is ours; Kafka ignores it."""
+
+    command: str
+    broker_id: int = -1  # -1: none
+
+    def __str__(self) -> str:
+        of_broker = f" of broker {self.broker_id}" if self.broker_id >= 0 else ""
+        return f"`barnabas cluster {self.command}`{of_broker}"
+
+
+def encode_cluster_id(cluster_id: str, unfinished: Unfinished | None = None) -> bytes:
+    found: dict[str, Any] = {"version": "1", "id": cluster_id}
+    if unfinished is not None:
+        found["unfinished"] = {"command": unfinished.command, "broker": unfinished.broker_id}
+    return znode.to_json(found)
 
 
 def decode_cluster_id(data: bytes) -> str:
@@ -393,6 +438,15 @@ def decode_cluster_id(data: bytes) -> str:
     if not 0 < len(cluster_id) <= 255 or not cluster_id.isprintable():
         raise ZnodeDataError(f"id is {cluster_id[:60]!r}, which names no cluster")
     return cluster_id
+
+
+def decode_unfinished(data: bytes) -> Unfinished | None:
+    """Returns the command that has not finished, from the data of /cluster/id."""
+    found = znode.read_object(data, range(1, 2))
+    if "unfinished" not in found:
+        return None
+    row = znode.object_of(found, "unfinished")
+    return Unfinished(znode.text_of(row, "command"), znode.integer_of(row, "broker", -1))
 
 
 def encode_controller_epoch(epoch: int) -> bytes:

@@ -38,7 +38,11 @@ log = logging.getLogger("barnabas.node")
 
 ATTEMPTS_MAX = 10
 ONLY_NODE_ID = 1
-RESTORE = ("Restore the metadata directory", "Correct zookeeper.connect and its chroot")
+RESTORE = (
+    "Restore the metadata directory",
+    "Correct zookeeper.connect and its chroot, or run `barnabas cluster join` if this node has"
+    " used an embedded store",
+)
 
 
 def claim_cluster(
@@ -46,18 +50,26 @@ def claim_cluster(
 ) -> str:
     """Returns the cluster id of the metadata store; gives a new store a new id. `known`: the
     cluster ids in the meta.properties of the log directories. Raises UnusableDirectory when the
-    store is new and the log directories belong to a cluster."""
-    tree.ensure_paths(znodes.PERSISTENT_PATHS)
-    try:
-        return znodes.decode_cluster_id(tree.get(znodes.CLUSTER_ID_PATH)[0])
-    except NoNode:
-        pass
+    store is new and the log directories belong to a cluster, or when a command has not finished its
+    work on the store."""
     theirs = sorted(known)
-    if theirs:
+    try:
+        data = tree.get(znodes.CLUSTER_ID_PATH)[0]
+    except NoNode:
+        data = b""
+    if data and (unfinished := znodes.decode_unfinished(data)) is not None:
+        raise UnusableDirectory(
+            f"{unfinished} has not finished its work on this metadata tree. Run it again with the"
+            " same arguments, and start brokers after it."
+        )
+    if theirs and not data:
         raise UnusableDirectory(
             f"the log directories belong to cluster {theirs[0]}, and its metadata is not here."
             f" {RESTORE[tree.is_shared]}, or set log.dirs to an empty place."
         )
+    tree.ensure_paths(znodes.PERSISTENT_PATHS)
+    if data:
+        return znodes.decode_cluster_id(data)
     cluster_id = znodes.new_uuid(random_bytes)
     tree.ensure_path(parent_of(znodes.CLUSTER_ID_PATH))
     try:

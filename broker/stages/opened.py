@@ -24,7 +24,12 @@ from barnabas.metadata.tree import MetadataTree
 from barnabas.server.membership import Membership
 from barnabas.server.registration import choose_node_id, claim_cluster
 from barnabas.stages.configured import CannotStart, Configured, Undo
-from barnabas.storage.log_dirs import LogDir, keep_usable, open_directories
+from barnabas.storage.log_dirs import (
+    LogDir,
+    UnusableDirectory,
+    keep_usable,
+    open_directories,
+)
 from barnabas.storage.log_manager import topic_id_on_disk
 from barnabas.wire.uuids import uuid_text
 
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.node")
 
 METADATA_DIRECTORY = "metadata"
+JOINED_DIRECTORY = "metadata.joined"  # the former store of a node that has joined a cluster
 
 
 class Opened(NamedTuple):
@@ -75,9 +81,12 @@ def open_stores(before: Configured) -> Opened:
     _check_modes(config, opened)
     first = opened[0].path
     if not keeps_metadata:
-        tree = _open_zookeeper(config, first)
+        try:
+            tree = open_zookeeper(config, first)
+        except ConfigError as error:
+            raise CannotStart(" ".join(error.problems)) from None
     else:
-        tree = before.open_tree(first / METADATA_DIRECTORY, system.wall_ms)
+        tree = before.open_tree(embedded_directory(first), system.wall_ms)
     undo.callback(tree.close)
     identities = [row.identity() for row in opened]
     known = {found for row in identities if (found := row.get("cluster.id"))}
@@ -187,26 +196,43 @@ def _close_directory(directory: LogDir, undo: Undo) -> None:
     directory.close(clean=undo.is_clean)
 
 
-def _open_zookeeper(config: BrokerConfig, directory: Path) -> MetadataTree:
+def has_joined(first: Path) -> bool:
+    """Returns whether the node has given up its embedded store to join a cluster. `first`: the
+    first directory of log.dirs."""
+    return (first / JOINED_DIRECTORY).exists() and not (first / METADATA_DIRECTORY).exists()
+
+
+def embedded_directory(first: Path) -> Path:
+    """Returns the directory of the embedded store. Raises UnusableDirectory when the node has
+    joined a cluster."""
+    if has_joined(first):
+        raise UnusableDirectory(
+            "the metadata of this node is in ZooKeeper since `barnabas cluster join`"
+            f" ({first / JOINED_DIRECTORY} is its former store). Set metadata.store=zookeeper and"
+            " zookeeper.connect, or run `barnabas cluster leave`."
+        )
+    return first / METADATA_DIRECTORY
+
+
+def open_zookeeper(config: BrokerConfig, directory: Path | None) -> MetadataTree:
     """Opens the store that several nodes share, ZooKeeper. A file in `directory` holds the session
-    id, so that the next start can replace the ephemeral nodes of that session."""
+    id, so that the next start can replace the ephemeral nodes of that session; None: the session
+    registers no broker. Raises ConfigError, StoreUnavailable, Forbidden."""
     from barnabas.config.zookeeper import owner_problem, zookeeper_settings
     from barnabas.metadata.former_session import FormerSession
     from barnabas.metadata.zookeeper import ZooKeeperTree  # and kazoo: 60 ms
     from barnabas.security.zookeeper_login import with_jaas_login
 
-    try:
-        settings = with_jaas_login(zookeeper_settings(config.get), os.environ)
-        if (problem := owner_problem(settings)) is not None:
-            raise ConfigError(problem)
-        context = None
-        if (tls := settings.tls) is not None:
-            from barnabas.tls.client_context import client_context
+    settings = with_jaas_login(zookeeper_settings(config.get), os.environ)
+    if (problem := owner_problem(settings)) is not None:
+        raise ConfigError(problem)
+    context = None
+    if (tls := settings.tls) is not None:
+        from barnabas.tls.client_context import client_context
 
-            context = client_context(tls, tls.versions, checks_host=tls.checks_host)
-    except ConfigError as error:
-        raise CannotStart(" ".join(error.problems)) from None
-    return ZooKeeperTree(settings, FormerSession(directory), context)
+        context = client_context(tls, tls.versions, checks_host=tls.checks_host)
+    former = None if directory is None else FormerSession(directory)
+    return ZooKeeperTree(settings, former, context)
 
 
 def _topic_id(directories: tuple[LogDir, ...], topic: Topic) -> str | None:

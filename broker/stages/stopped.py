@@ -11,7 +11,7 @@ from barnabas.config import BrokerConfig
 from barnabas.metadata import znodes
 from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.tree import MetadataTree
-from barnabas.stages.opened import METADATA_DIRECTORY
+from barnabas.stages.opened import embedded_directory
 from barnabas.storage.log_dirs import LogDir, UnusableDirectory
 
 
@@ -32,7 +32,7 @@ def stopped_tree(config: BrokerConfig) -> Iterator[MetadataTree]:
     directory.open()
     try:
         tree = EmbeddedTree(
-            directory.path / METADATA_DIRECTORY, clock_ms=lambda: int(time.time() * 1000)
+            embedded_directory(directory.path), clock_ms=lambda: int(time.time() * 1000)
         )
         try:
             tree.ensure_paths(znodes.PERSISTENT_PATHS)
