@@ -4,14 +4,26 @@ confirmed its acknowledgement, also when a leader or a share coordinator is kill
 
 from __future__ import annotations
 
+import os
+import threading
+from random import Random, SystemRandom
+
 import pytest
+from cluster.faults import IDS, IMPATIENT
 from cluster.three_brokers import Cluster, soon
 from compat.java.driver import missing
 from compat.java.share_driver import ShareClients
 from compat.support import Wire
-from confluent_kafka import Consumer, ElectionType, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ElectionType,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
-from share.share_member import configure
+from share.share_member import ShareMember, configure
 
 from barnabas.wire import request
 from barnabas.wire.uuids import uuid_text
@@ -20,10 +32,15 @@ VERSION = "4.4.0"
 PARTITIONS, BATCH = 6, 5  # and the records that each partition gets at a time
 WAIT_S = 30
 SHARE = 2  # the type of key in FindCoordinator
-IDS = (1, 2, 3)
 # The share coordinators of following partitions go round: they cannot be these leaders everywhere.
 PREFERRED = {at: IDS[at // 2] for at in range(PARTITIONS)}
-EXPLICIT = {"share_acknowledgement_mode": "explicit", "metadata_max_age_ms": "1000"}
+FAULTS = 12
+ACCEPT, NOT_LEADER_OR_FOLLOWER = 1, 6
+EXPLICIT = {
+    "share_acknowledgement_mode": "explicit",
+    "metadata_max_age_ms": "1000",
+    "request_timeout_ms": "5000",  # a paused broker does not answer
+}
 SETTINGS = {
     "share_coordinator_state_topic_num_partitions": "3",
     "group_share_min_heartbeat_interval_ms": "500",
@@ -65,6 +82,7 @@ class History:
                 "bootstrap.servers": cluster.bootstrap_servers,
                 "enable.idempotence": True,
                 "log_level": 0,  # brokers that are away
+                **IMPATIENT,
             }
         )
         self._create()
@@ -84,7 +102,15 @@ class History:
             config={"min.insync.replicas": "2"},
         )
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers})
-        admin.create_topics([new])[self.topic].result(WAIT_S)
+
+        def is_made():
+            try:
+                admin.create_topics([new])[self.topic].result(WAIT_S)
+            except KafkaException as error:  # a broker may have come back in the test before
+                return error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+            return True
+
+        soon(is_made, "the topic cannot be made")
         self.wait_for_replicas()
         with Wire(self.address()) as wire:
             ask = request(3)
@@ -132,9 +158,9 @@ class History:
     def expected(self):
         return {(at, offset) for at, end in self.produced.items() for offset in range(end)}
 
-    def poll(self, patience_s=WAIT_S):
+    def poll(self):
         """Records, which have not been confirmed before."""
-        rows = soon(lambda: self.member.poll(200), "no record comes", patience_s)
+        rows = soon(lambda: self.member.poll(200), "no record comes")
         got = [(row[1], row[2], row[4]) for row in rows]
         again = {(partition, offset) for partition, offset, _count in got} & self.kept
         assert not again, f"delivered after the acknowledgement was confirmed: {sorted(again)}"
@@ -239,6 +265,75 @@ def test_a_share_coordinator_is_killed_and_another_one_loads_its_log(cluster, cl
     assert set(history.lags().values()) == {0}
     victim.start()
     history.wait_for_replicas()
+    history.member.close()
+
+
+@pytest.mark.only_long
+def test_a_leader_that_was_paused_past_its_session_acknowledges_nothing(cluster, clients):
+    """Its acknowledgement reaches it while it still believes to lead: the share coordinator, on
+    another broker, has heard of a later leader epoch."""
+    history = History(cluster, clients, "zombie")
+    history.produce()
+    history.finish()
+    history.member.close()
+    leaders, coordinators = history.leaders(), history.share_coordinators()
+    partition = next(at for at in leaders if leaders[at] != coordinators[at])
+    zombie = cluster.brokers[leaders[partition]]
+    history.produce()
+    taken = (partition, BATCH, 2 * BATCH - 1, 1)
+    former = member_at(zombie, history, partition, "former")
+    soon(lambda: former.fetch(wait_ms=500) == [taken], "the leader gives out no records")
+    zombie.pause()
+    told = []
+    asks = threading.Thread(
+        target=lambda: told.append(former.acknowledge(*taken[1:3], ACCEPT, partition=partition))
+    )
+    asks.start()  # waits in the socket of the paused process
+    soon(lambda: history.leaders().get(partition) not in (None, zombie.node_id), "no new leader")
+    leader = cluster.brokers[history.leaders()[partition]]
+    present = member_at(leader, history, partition, "present")
+    soon(lambda: present.fetch(wait_ms=500) == [taken], "the new leader gives out no records")
+    assert told == []
+    zombie.resume()
+    asks.join()
+    assert told == [NOT_LEADER_OR_FOLLOWER]
+    assert present.acknowledge(*taken[1:3], ACCEPT, partition=partition) == 0
+    history.wait_for_replicas()
+
+
+def member_at(broker, history, partition, name):
+    """A member on a connection to one broker, which fetches from one partition."""
+    member = ShareMember(broker.address, history.group, name)
+    member.assigned = {history.topic_id: [partition]}
+    return member
+
+
+@pytest.mark.only_long
+def test_nothing_is_lost_or_repeated_while_brokers_are_killed_and_paused(cluster, clients):
+    seed = int(os.environ.get("BARNABAS_HISTORY_SEED", 0)) or SystemRandom().getrandbits(32)
+    print(f"BARNABAS_HISTORY_SEED={seed}")
+    random = Random(seed)
+    history = History(cluster, clients, f"load-{seed}")
+    for _ in range(FAULTS):
+        victim = cluster.brokers[random.choice(IDS)]
+        fault = random.choice(("kill", "pause"))
+        history.produce()
+        rows = history.poll()
+        getattr(victim, fault)()
+        history.commit(rows)
+        history.produce()
+        for _ in range(random.randrange(4)):
+            if history.kept != history.expected():
+                history.commit(history.poll())
+        if fault == "kill":
+            victim.start()
+        else:
+            victim.resume()
+        history.finish()
+        history.wait_for_replicas()
+    assert set(history.lags().values()) == {0}
+    again = len(history.delivered) - len(history.expected())
+    print(f"{len(history.expected())} records, {again} delivered again, {FAULTS} faults")
     history.member.close()
 
 
