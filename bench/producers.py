@@ -52,8 +52,8 @@ def ours(address: str, values: list[bytes], count: int) -> None:
     for i in range(count):
         send(ProducerData(TOPIC, values[i % pool]))
     producer.close()
-    figures = producer.figures
-    assert figures["acknowledged"] == count, figures
+    metrics = producer.metrics
+    assert metrics["acknowledged"] == count, metrics
 
 
 def ours_by_default(address: str, values: list[bytes], count: int) -> None:
@@ -66,7 +66,7 @@ def ours_by_default(address: str, values: list[bytes], count: int) -> None:
     for i in range(count):
         send(ProducerData(TOPIC, values[i % pool]))
     producer.close()
-    assert producer.figures["acknowledged"] == count, producer.figures
+    assert producer.metrics["acknowledged"] == count, producer.metrics
 
 
 def confluent(address: str, values: list[bytes], count: int) -> None:

@@ -11,7 +11,7 @@ until the segment is older than `keep.ms` or the partition holds more than `keep
 then the segment may go, and a log line names the offsets that the load has lost. When the load has
 read nothing yet, or the plugin cannot read the checkpoint, it keeps everything within these limits.
 
-`/metrics` has, as `barnabas_plugin_figure` of each such topic, `lag_records` (records that the load
+`/metrics` has, as `barnabas_plugin_metric` of each such topic, `lag_records` (records that the load
 has not read) and `overdue_bytes` (bytes that are kept only for the load). A topic appears after the
 first retention check.
 """
@@ -92,7 +92,7 @@ class SparkLoader:
         return count
 
     @hookimpl
-    def own_figures(self) -> Mapping[str, Mapping[str, float]]:
+    def own_metrics(self) -> Mapping[str, Mapping[str, float]]:
         with self._lock:
             logs, overdue = dict(self._logs), dict(self._overdue)
         lags: dict[str, float] = {}

@@ -244,7 +244,7 @@ class Registry:
         for plugin in self.plugins():
             self.tell(plugin, hook, arguments)
 
-    def own_figures(self, plugin: Plugin) -> Mapping[str, Mapping[str, float]]:
+    def own_metrics(self, plugin: Plugin) -> Mapping[str, Mapping[str, float]]:
         def checked(answer: Any) -> Mapping[str, Mapping[str, float]]:
             try:
                 return {
@@ -254,9 +254,9 @@ class Registry:
             except (AttributeError, TypeError, ValueError):
                 raise BadAnswer(f"it answered {str(answer)[:200]}") from None
 
-        if "own_figures" not in plugin.hooks:
+        if "own_metrics" not in plugin.hooks:
             return {}
-        found = self.calls.call(plugin, "own_figures", {}, checked)
+        found = self.calls.call(plugin, "own_metrics", {}, checked)
         return {} if found is FAILED else dict(found)
 
     def implements(self, hook: str) -> bool:

@@ -282,11 +282,11 @@ class Specs(ClientSpecs):
         raise NotImplementedError
 
     @hook(budget_ms=5000)
-    def report_metrics(self, figures: Mapping[str, float], now_ms: int) -> None:
+    def report_metrics(self, metrics: Mapping[str, float], now_ms: int) -> None:
         """Gets the broker's metrics, for a system that does not read /metrics.
 
         When: every `plugins.report.interval.ms`.
-        `figures`: name and labels as on /metrics -> value; a summary has `_count` and `_sum`.
+        `metrics`: name and labels as on /metrics -> value; a summary has `_count` and `_sum`.
         `now_ms`: the broker's wall clock.
         Returns: nothing.
         When it fails: that report is lost.
@@ -294,12 +294,12 @@ class Specs(ClientSpecs):
         raise NotImplementedError
 
     @hook(budget_ms=500)
-    def own_figures(self) -> Mapping[str, Mapping[str, float]]:
+    def own_metrics(self) -> Mapping[str, Mapping[str, float]]:
         """Returns metrics of the plugin, for /metrics.
 
         When: a client reads the page.
         Returns: name of the metric -> topic -> value. The page shows them as
-        `barnabas_plugin_figure` with the labels plugin, figure and topic.
+        `barnabas_plugin_metric` with the labels plugin, metric and topic.
         When it fails: the page omits them.
         """
         raise NotImplementedError

@@ -446,15 +446,15 @@ class Plugins:
     def report(self) -> None:
         registry = self._registry
         if registry is not None and registry.implements("report_metrics"):
-            arguments = {"figures": self._metrics(), "now_ms": self._wall_ms()}
+            arguments = {"metrics": self._metrics(), "now_ms": self._wall_ms()}
             registry.tell_all("report_metrics", arguments)
 
-    def own_figures(self, plugin: Plugin) -> Mapping[str, Mapping[str, float]]:
+    def own_metrics(self, plugin: Plugin) -> Mapping[str, Mapping[str, float]]:
         """Returns a plugin's own metrics for /metrics; none when it fails."""
         registry = self._registry
         if registry is None or self._stopped:
             return {}
-        return registry.own_figures(plugin)
+        return registry.own_metrics(plugin)
 
     # -- led partitions ---------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ kafka_exporter's.
 Counters come from the partition table, offsets and sizes from one read of each partition, the rest
 from the cluster's state; no code here assumes a cluster of one node. With more partitions than
 `metrics.max.partitions` the page omits metrics with a partition label, and
-`barnabas_partition_figures` is 0; sums over partitions stay.
+`barnabas_partition_metrics` is 0; sums over partitions stay.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class BrokerCollector:
         yield m.OFFLINE_REPLICAS, [("", sum(row.offline for _, row in rows))]
         yield m.PRODUCER_IDS, [("", sum(row.producer_count for _, row in rows))]
         is_told = len(rows) <= self._parts.partitions_max()
-        yield m.PARTITION_FIGURES, [("", is_told)]
+        yield m.PARTITION_METRICS, [("", is_told)]
         if is_told:
             yield from self._each_partition(page, rows)
             yield m.EXPORTER_PREFERRED, self._preferred(page)

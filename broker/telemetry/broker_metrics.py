@@ -102,8 +102,8 @@ ISR_SHRINKS = _replicas(
 ISR_EXPANDS = _replicas(
     "IsrExpandsPerSec", "Times that a replica joined the in-sync replicas", COUNTER
 )
-PARTITION_FIGURES = Metric(
-    "barnabas_partition_figures",
+PARTITION_METRICS = Metric(
+    "barnabas_partition_metrics",
     GAUGE,
     (),
     "1 when the page has metrics of each partition, 0 when metrics.max.partitions omits them",

@@ -32,14 +32,14 @@ RUNS = Metric(
     ("plugin", "version"),
     "1 for a plugin in use, 0 for a plugin that is switched off",
 )
-FIGURE = Metric(
-    "barnabas_plugin_figure",
+PLUGIN_METRIC = Metric(
+    "barnabas_plugin_metric",
     GAUGE,
-    ("plugin", "figure", "topic"),
-    "Metrics that plugins report (the hook own_figures)",
+    ("plugin", "metric", "topic"),
+    "Metrics that plugins report (the hook own_metrics)",
 )
 
-METRICS = (CALLS, FAILURES, SECONDS, OVERRUNS, ABANDONED, RUNS, FIGURE)
+METRICS = (CALLS, FAILURES, SECONDS, OVERRUNS, ABANDONED, RUNS, PLUGIN_METRIC)
 
 
 class PluginCollector:
@@ -68,11 +68,11 @@ class PluginCollector:
             [(page.labels(plugin=row.name, version=row.version), not row.off) for row in rows],
         )
         yield (
-            FIGURE,
+            PLUGIN_METRIC,
             [
-                (page.labels(plugin=row.name, figure=figure, topic=topic), value)
+                (page.labels(plugin=row.name, metric=name, topic=topic), value)
                 for row in rows
-                for figure, values in self._plugins.own_figures(row).items()
+                for name, values in self._plugins.own_metrics(row).items()
                 for topic, value in values.items()
             ],
         )

@@ -232,7 +232,7 @@ class Producer:
         self.close()
 
     @property
-    def figures(self) -> dict[str, int]:
+    def metrics(self) -> dict[str, int]:
         """Returns counts of messages: `acknowledged` (acks 0: sent), `dropped` (queue full,
         encoding failed, retries exhausted), `queued`; and `retried`, the number of batches sent
         again."""

@@ -40,7 +40,7 @@ def registered(broker, hook, answer, name="probe"):
         "check_new_topic": "topic",
         "client_quota": "quota, user, client_id",
         "check_config_change": "change",
-        "report_metrics": "figures, now_ms",
+        "report_metrics": "metrics, now_ms",
         "partition_led": "topic, partition, leader_epoch",
         "partition_lost": "topic, partition",
     }[hook]
@@ -251,8 +251,8 @@ RECORDER = """
             events.append(("lost", topic, partition))
 
         @hookimpl
-        def report_metrics(self, figures, now_ms):
-            events.append(("figures", figures))
+        def report_metrics(self, metrics, now_ms):
+            events.append(("metrics", metrics))
 """
 
 
@@ -284,14 +284,14 @@ def test_metrics_are_reported(recorder):
     reports = []
 
     def is_told():
-        reports[:] = [row[1] for row in recorder if row[0] == "figures" and brokers in row[1]]
+        reports[:] = [row[1] for row in recorder if row[0] == "metrics" and brokers in row[1]]
         return bool(reports)
 
     with Broker({"plugins": "recorder", "plugins.report.interval.ms": 100}):
         wait_for(is_told)  # a report during the start has fewer metrics
-    figures = reports[0]
-    assert figures[brokers] == 1
-    assert figures['barnabas_plugin_calls_total{plugin="recorder",hook="broker_started"}'] == 1
+    metrics = reports[0]
+    assert metrics[brokers] == 1
+    assert metrics['barnabas_plugin_calls_total{plugin="recorder",hook="broker_started"}'] == 1
 
 
 def test_a_reload_over_the_wire_takes_over_the_set_and_refuses_a_broken_one(
@@ -360,10 +360,10 @@ def test_failures_are_on_the_metrics_page(broker, topic):
     registered(broker, "check_config_change", RuntimeError("no"))
     with pytest.raises(PolicyViolation):
         alter(broker, topic, retention_ms="5")
-    figures = broker.node.metrics.values()
+    metrics = broker.node.metrics.values()
     labels = '{plugin="probe",hook="check_config_change"}'
-    assert figures[f"barnabas_plugin_failures_total{labels}"] == 1
-    assert figures['barnabas_plugin_runs{plugin="probe",version=""}'] == 1
+    assert metrics[f"barnabas_plugin_failures_total{labels}"] == 1
+    assert metrics['barnabas_plugin_runs{plugin="probe",version=""}'] == 1
 
 
 def test_wrong_settings_of_a_topic_are_refused_when_altered(broker, topic):

@@ -72,7 +72,7 @@ SOURCE = """
 
     class Nothing:
         @hookimpl
-        def own_figures(self):
+        def own_metrics(self):
             return {}
 """
 

@@ -32,12 +32,12 @@ def filled(broker):
     return topic, broker.node.loaded.logs.get(topic, 0).handle
 
 
-def figure(broker, name):
-    label = f'plugin="spark-loader",figure="{name}",topic="news"'
+def metric(broker, name):
+    label = f'plugin="spark-loader",metric="{name}",topic="news"'
     return {
         value
         for key, value in broker.node.metrics.values().items()
-        if key.startswith("barnabas_plugin_figure") and label in key
+        if key.startswith("barnabas_plugin_metric") and label in key
     }
 
 
@@ -47,8 +47,8 @@ def test_segments_wait_for_the_group_of_the_load():
         topic, log = filled(broker)
         broker.node.running.retention.run()
         assert log.start_offset == 0
-        assert figure(broker, "lag_records") == {RECORDS}
-        (overdue,) = figure(broker, "overdue_bytes")
+        assert metric(broker, "lag_records") == {RECORDS}
+        (overdue,) = metric(broker, "overdue_bytes")
         assert overdue > 250 * RECORDS
         given = {
             "kafka.bootstrap.servers": broker.bootstrap_servers,
@@ -63,7 +63,7 @@ def test_segments_wait_for_the_group_of_the_load():
         assert log.start_offset == 0  # the load has read it, and is not finished
         stream.latest(end)
         stream.close()
-        assert figure(broker, "lag_records") == {RECORDS - 4}
+        assert metric(broker, "lag_records") == {RECORDS - 4}
         broker.node.running.retention.run()
         assert log.start_offset == 4
 
@@ -84,7 +84,7 @@ def test_segments_wait_for_the_batches_of_a_checkpoint(tmp_path):
         topic, log = filled(broker)
         broker.node.running.retention.run()
         assert log.start_offset == 2
-        assert figure(broker, "lag_records") == {RECORDS - 2}
+        assert metric(broker, "lag_records") == {RECORDS - 2}
 
 
 def view_of(*, committed, retention_ms=10, retention_bytes=-1):

@@ -135,7 +135,7 @@ def test_kill_9_loses_nothing(rig):
     rig.kill_mirror()
 
     rig.producer.close()
-    assert rig.producer.figures["dropped"] == 0
+    assert rig.producer.metrics["dropped"] == 0
     rig.start_mirror()
     wait_for(
         lambda: len({v for rows in rig.values(rig.target).values() for v in rows}) == rig.sent,

@@ -38,7 +38,7 @@ def test_what_is_sent_arrives_in_order(session_broker, topic, how, acks, codec):
         for i in range(1000, 1100):
             producer.send(ProducerData(topic, b"%d" % i))
     session_broker.assert_records(topic, [b"%d" % i for i in range(1100)])
-    assert producer.figures["acknowledged"] == 1100
+    assert producer.metrics["acknowledged"] == 1100
 
 
 def test_all_fields_of_a_message(session_broker):
@@ -124,7 +124,7 @@ def test_a_topic_that_is_not_there_and_not_made(broker, caplog):
         producer.send(ProducerData("there", b"goes on"))
     with producer_of(broker, request_timeout_ms=300, producer_type="async") as producer:
         producer.send([ProducerData("nowhere", b"v"), ProducerData("there", b"and on")])
-    assert producer.figures["dropped"] >= 1 and "nowhere" in caplog.text
+    assert producer.metrics["dropped"] >= 1 and "nowhere" in caplog.text
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
@@ -140,7 +140,7 @@ def test_what_may_go_away_is_tried_again_in_order(broker, how, error):
         for i in range(100):
             producer.send(ProducerData(topic, b"%d" % i))
     broker.assert_records(topic, [b"%d" % i for i in range(100)])
-    assert producer.figures["retried"] >= 1 and producer.figures["dropped"] == 0
+    assert producer.metrics["retried"] >= 1 and producer.metrics["dropped"] == 0
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
@@ -160,7 +160,7 @@ def test_a_broken_connection_loses_and_doubles_nothing(broker, how, after):
                 producer.send(KeyedMessage(topic, b"%d-%d" % (turn, i), partition=i % 3))
     found = values(broker, topic)
     assert sorted(found) == sorted(b"%d-%d" % (t, i) for t in range(4) for i in range(100))
-    assert producer.figures["retried"] >= 1
+    assert producer.metrics["retried"] >= 1
 
 
 def test_retries_have_an_end(broker, caplog):
@@ -173,7 +173,7 @@ def test_retries_have_an_end(broker, caplog):
         fault.clear()
         producer.send(ProducerData(topic, b"kept"))
     broker.assert_records(topic, [b"kept"])
-    assert producer.figures["dropped"] == 1
+    assert producer.metrics["dropped"] == 1
 
 
 def test_a_refused_batch_stops_no_later_batch(broker):
@@ -198,15 +198,15 @@ def test_a_refused_batch_stops_no_later_batch(broker):
     with producer_of(broker, producer_type="async", batch_num_messages=1) as producer:
         for word in words:
             producer.send(ProducerData(topic, word))
-            while producer.figures["queued"]:
+            while producer.metrics["queued"]:
                 time.sleep(0.0005)
     found = values(broker, topic)
     assert b"bad" not in found
     assert found[1:] == sorted(set(found[1:]), key=found[1:].index)  # each once, in order
     # A batch is refused as a whole: good records that share a batch with a bad one are refused,
     # too.
-    assert producer.figures["acknowledged"] == len(found) - 1
-    assert producer.figures["acknowledged"] + producer.figures["dropped"] == len(words)
+    assert producer.metrics["acknowledged"] == len(found) - 1
+    assert producer.metrics["acknowledged"] + producer.metrics["dropped"] == len(words)
 
 
 @pytest.mark.topic(configs={"max.message.bytes": 2000})
@@ -235,7 +235,7 @@ def test_what_cannot_be_encoded_is_reported_or_left_out_alone(session_broker, to
     with producer_of(session_broker, producer_type="async") as producer:
         producer.send(ProducerData(topic, [b"a", "text", b"b", 5, b"c"]))
     session_broker.assert_records(topic, [b"a", b"b", b"c"])
-    assert producer.figures["dropped"] == 2 and "1 messages" in caplog.text
+    assert producer.metrics["dropped"] == 2 and "1 messages" in caplog.text
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
@@ -302,7 +302,7 @@ def test_no_peer():
             producer.send(ProducerData("t", b"v"))
     with Producer(settings | {"producer.type": "async", "queue.time": 1}) as producer:
         producer.send(ProducerData("t", b"v"))
-    assert producer.figures["dropped"] == 1
+    assert producer.metrics["dropped"] == 1
 
 
 def test_things_that_are_no_messages(session_broker, topic):

@@ -80,7 +80,7 @@ def test_batches_go_by_size_when_that_is_first(session_broker, topic):
         wait_for(lambda: len(handler.seen) == 3)
         assert [count for _, count in handler.seen] == [10, 10, 10]
         session_broker.assert_records(topic, [b"%d" % i for i in range(30)])
-        assert producer.figures["queued"] == 5  # neither limit is reached for these
+        assert producer.metrics["queued"] == 5  # neither limit is reached for these
     assert [count for _, count in handler.seen] == [10, 10, 10, 5]
 
 
@@ -211,7 +211,7 @@ def test_a_callback_handler_leaves_out_keeps_back_and_adds(session_broker, topic
     ) as producer:
         producer.send([ProducerData(topic, word) for word in (b"a", b"later", b"secret", b"b")])
         producer.send(ProducerData(topic, b"c"))
-        wait_for(lambda: producer.figures["acknowledged"] == 4)
+        wait_for(lambda: producer.metrics["acknowledged"] == 4)
     session_broker.assert_records(
         topic, [b"a", b"b", b"c", b"end of batch", b"later", b"end of batch"]
     )
@@ -266,11 +266,11 @@ def test_a_full_queue_is_reported_to_the_callback_and_to_the_sender(session_brok
         callback_handler=holds,
     )
     producer.send(ProducerData(topic, b"with the handler"))
-    wait_for(lambda: producer.figures["queued"] == 0)
+    wait_for(lambda: producer.metrics["queued"] == 0)
     producer.send(ProducerData(topic, [b"1", b"2"]))
     with pytest.raises(QueueFull, match="2 events were not queued"):
         producer.send(ProducerData(topic, [b"3", b"4"]))
-    assert holds.told[-1] == (2, False) and producer.figures["dropped"] == 2
+    assert holds.told[-1] == (2, False) and producer.metrics["dropped"] == 2
     holds.go.set()
     producer.close()
     session_broker.assert_records(topic, [b"with the handler", b"1", b"2"])

@@ -76,7 +76,7 @@ def test_a_lost_broker_and_a_new_one(zookeeper_server, tmp_path):
                 producer.send(ProducerData("t", b"%d" % i))
             second.assert_records("t", [b"%d" % i for i in range(150)], timeout_s=WAIT_S)
             producer.close()
-        assert producer.figures["dropped"] == 0
+        assert producer.metrics["dropped"] == 0
     finally:
         if producer is not None:
             producer.close()

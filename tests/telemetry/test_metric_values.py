@@ -238,12 +238,12 @@ def test_metrics_max_partitions_leaves_out_each_partition(tmp_path):
     with watched(tmp_path, num_partitions=3, metrics_max_partitions=3) as broker:
         broker.produce("one")
         page = broker.page()
-        assert value_of(page, "barnabas_partition_figures") == 1
+        assert value_of(page, "barnabas_partition_metrics") == 1
         assert len(rows_of(page, "kafka_log_log_size")) == 3
         broker.produce("two")
         page = broker.page()
         assert broker.node.config.integer("metrics.max.partitions") == 3
-        assert value_of(page, "barnabas_partition_figures") == 0
+        assert value_of(page, "barnabas_partition_metrics") == 0
         assert rows_of(page, "kafka_log_log_size") == []
         assert value_of(page, "kafka_server_replicamanager_partitioncount") == 6
         assert value_of(page, "kafka_server_replicamanager_underreplicatedpartitions") == 0
