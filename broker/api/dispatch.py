@@ -71,8 +71,8 @@ class Dispatcher:
                 return None
             body = found
         frame = self._encode(key, answer_version, pending.correlation_id, body)
-        if keep is not None and api.lasting is not None and known:
-            code_count = api.lasting(body)
+        if keep is not None and api.cacheable_codes is not None and known:
+            code_count = api.cacheable_codes(body)
             if code_count:
                 keep(frame, code_count)
         return frame

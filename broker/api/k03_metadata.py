@@ -60,7 +60,7 @@ def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
     return answer
 
 
-def lasting(answer: Struct) -> int:
+def cacheable_codes(answer: Struct) -> int:
     """Returns the count of error codes in `answer`, or 0 if the cache must not keep it.
 
     A response depends on the cluster state, the offline logs and the listener, not on the client.

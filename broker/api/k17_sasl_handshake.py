@@ -21,7 +21,7 @@ from barnabas.cext.network.request_queue import (
     PendingRequest,
 )
 from barnabas.errors import IllegalSaslState, UnsupportedSaslMechanism
-from barnabas.security.login_counts import AGAIN_FAILURE, FAILURE
+from barnabas.security.login_counts import FAILURE, REAUTH_FAILURE
 from barnabas.security.session import Session
 from barnabas.wire import Struct
 
@@ -39,14 +39,14 @@ def handle(request: Struct, call: Call[LoginContext]) -> Struct | Later:
     mechanisms = list(logins.mechanisms(call.listener))
     if request.mechanism not in mechanisms:
         call.pending.set_login(FAILED, b"")
-        logins.counts.add(call.listener, AGAIN_FAILURE if before else FAILURE)
+        logins.counts.add(call.listener, REAUTH_FAILURE if before else FAILURE)
         call.context.failed(*call.peer, "login: the client asked for an unknown SASL mechanism")
         return call.context.delayed(
             call.answer()(errorCode=UnsupportedSaslMechanism.code, mechanisms=mechanisms)
         )
     state = TOKENS if call.version else RAW_TOKENS
-    again_ns = call.pending.received_ns if before else 0
-    call.pending.set_login(state, Session(request.mechanism, before, again_ns).encode())
+    reauth_ns = call.pending.received_ns if before else 0
+    call.pending.set_login(state, Session(request.mechanism, before, reauth_ns).encode())
     return call.answer()(mechanisms=mechanisms)
 
 
@@ -58,7 +58,7 @@ def _before(pending: PendingRequest) -> str | None:
     if pending.login != EXPIRING:
         return None
     session = Session.decode(pending.session)
-    return session.mechanism if session.may_begin_again(pending.received_ns) else None
+    return session.mechanism if session.may_reauthenticate(pending.received_ns) else None
 
 
 def refuse(request: Struct, code: int, call: Call[LoginContext]) -> Struct:

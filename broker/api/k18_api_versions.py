@@ -31,7 +31,7 @@ def handle(request: Struct, call: Call[VersionContext]) -> Struct:
     return _answer(0, call)
 
 
-def lasting(answer: Struct) -> int:
+def cacheable_codes(answer: Struct) -> int:
     """Returns the number of error codes in an answer that the response cache may hold, 1; 0 for an
     answer with an error. The answers are valid until a feature level changes."""
     return 1 if answer.errorCode == 0 else 0

@@ -32,11 +32,11 @@ from barnabas.cext.network.request_queue import (
 from barnabas.errors import IllegalSaslState, SaslAuthenticationFailed
 from barnabas.security.failures import LoginFailed
 from barnabas.security.login_counts import (
-    AGAIN_FAILURE,
-    AGAIN_SUCCESS,
     FAILURE,
-    NO_AGAIN,
+    REAUTH_FAILURE,
+    REAUTH_SUCCESS,
     SUCCESS,
+    SUCCESS_NO_REAUTH,
 )
 from barnabas.security.mechanism import Answer
 from barnabas.security.principal import built_principal, principal_of
@@ -96,7 +96,7 @@ def _step(context: LoginContext, pending: PendingRequest, token: bytes) -> tuple
         return answer.token, _logged_in(context, pending, session, answer)
     except Exception as failure:  # also one that is a fault of this broker
         pending.set_login(FAILED, b"")
-        logins.counts.add(pending.listener, AGAIN_FAILURE if session.is_again else FAILURE)
+        logins.counts.add(pending.listener, REAUTH_FAILURE if session.is_reauth else FAILURE)
         if isinstance(failure, LoginFailed):
             context.failed(*pending.peer, f"login: {failure.text}")
         raise
@@ -114,7 +114,7 @@ def _logged_in(
         mechanism=session.mechanism,
         user=answer.user,
     ) or principal_of(answer.user)
-    if session.is_again and principal != pending.principal:
+    if session.is_reauth and principal != pending.principal:
         raise LoginFailed(
             "Cannot change principals during re-authentication from"
             f" {_shown(pending.principal)}: {_shown(principal)}"
@@ -122,23 +122,25 @@ def _logged_in(
     lifetime_ms = logins.lifetime_ms(
         pending.listener, session.mechanism, answer.expires_ms, context.clock.wall_ms()
     )
-    kept = Session(session.mechanism, again_ns=session.again_ns, by_token=answer.by_token).encode()
+    kept = Session(
+        session.mechanism, reauth_ns=session.reauth_ns, by_token=answer.by_token
+    ).encode()
     pending.set_principal(principal)
     if lifetime_ms is None:
         pending.set_login(OPEN, kept)
     else:
         ends_ns = context.clock.monotonic_ns() + min(lifetime_ms, LIFETIME_MS_MAX) * 1_000_000
         pending.set_login(EXPIRING, kept, ends_ns)
-    again = "again " if session.is_again else ""
+    again = "again " if session.is_reauth else ""
     log.info(
         "%s:%d on %s logged in %sas %.200r", host, port, pending.listener, again, principal.decode()
     )
-    logins.counts.add(pending.listener, AGAIN_SUCCESS if session.is_again else SUCCESS)
-    if session.is_again:
+    logins.counts.add(pending.listener, REAUTH_SUCCESS if session.is_reauth else SUCCESS)
+    if session.is_reauth:
         now_ns = context.clock.monotonic_ns()
-        logins.counts.took_again(pending.listener, session.again_ns, now_ns)
+        logins.counts.add_reauth(pending.listener, session.reauth_ns, now_ns)
     elif pending.api_version <= 0:
-        logins.counts.add(pending.listener, NO_AGAIN)
+        logins.counts.add(pending.listener, SUCCESS_NO_REAUTH)
     return lifetime_ms or 0
 
 

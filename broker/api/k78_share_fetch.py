@@ -41,7 +41,7 @@ from barnabas.wire.uuids import uuid_text
 if TYPE_CHECKING:
     from barnabas.coordinator.share.service import ShareService
     from barnabas.coordinator.share.sessions import Asked, Place
-    from barnabas.coordinator.share.share_partitions import Handed
+    from barnabas.coordinator.share.share_partitions import FetchedRecords
 
 KEY = 78
 VERSIONS = (1, 2)
@@ -163,9 +163,9 @@ class _Fetch:
                 found.append(place)
         return found
 
-    def fetched(self, handed: Sequence[Handed]) -> None:
+    def fetched(self, partitions: Sequence[FetchedRecords]) -> None:
         call = self._call
-        by_place = {row.place: row for row in handed}
+        by_place = {row.place: row for row in partitions}
         leaders = Leaders(call)
         row_of = call.struct("responses.partitions")
         range_of = call.struct("responses.partitions.acquiredRecords")

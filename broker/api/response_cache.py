@@ -1,6 +1,6 @@
 """Stores answers in the response cache of the network threads, and clears it at each change.
 
-The module of an API key decides which of its answers last (`lasting`, see table.py).
+The module of an API key says which of its answers may be cached (`cacheable_codes`, see table.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ def response_cache(table: Mapping[int, Api]) -> ResponseCache:
         tuple(
             (row.key, row.version_min, row.version_max)
             for row in table.values()
-            if row.lasting is not None
+            if row.cacheable_codes is not None
         )
     )
 

@@ -77,11 +77,11 @@ def _rows(batches: Iterable[Struct], kinds_max: int) -> list[Acknowledgement]:
         kinds = row.acknowledgeTypes
         count = row.lastOffset - row.firstOffset + 1
         if row.firstOffset < 0 or count < 1 or row.firstOffset <= end:
-            raise Nonsense("the acknowledgement batches are not in order")
+            raise InvalidAcknowledgement("the acknowledgement batches are not in order")
         if not kinds or len(kinds) not in (1, count):
-            raise Nonsense("give one acknowledge type, or one for each offset")
+            raise InvalidAcknowledgement("give one acknowledge type, or one for each offset")
         if not all(0 <= kind <= kinds_max for kind in kinds):
-            raise Nonsense("unknown acknowledge type")
+            raise InvalidAcknowledgement("unknown acknowledge type")
         end = row.lastOffset
         found.append(Acknowledgement(row.firstOffset, row.lastOffset, kinds))
     return found
@@ -137,7 +137,7 @@ def code_and_message_as_kafka(error: KafkaError | None) -> tuple[int, str | None
     """Returns error code and message. Like Kafka, gives no message for errors of the request."""
     if error is None:
         return 0, None
-    return error.code, None if isinstance(error, WORDLESS) else error.message
+    return error.code, None if isinstance(error, WITHOUT_MESSAGE) else error.message
 
 
 def code_and_message(error: KafkaError | None) -> tuple[int, str | None]:
@@ -145,8 +145,8 @@ def code_and_message(error: KafkaError | None) -> tuple[int, str | None]:
     return (0, None) if error is None else (error.code, error.message)
 
 
-class Nonsense(InvalidRequest):
+class InvalidAcknowledgement(InvalidRequest):
     """Acknowledgements that are invalid in every state of the partition."""
 
 
-WORDLESS = (Nonsense, UnknownTopicId, UnknownTopicOrPartition)
+WITHOUT_MESSAGE = (InvalidAcknowledgement, UnknownTopicId, UnknownTopicOrPartition)

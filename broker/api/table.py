@@ -7,9 +7,9 @@ returns the response with this error for the whole request. Produce and Fetch ha
 native handlers answer them on the network threads. `ACCESS` says which access rules a request needs
 (access.py).
 
-Some modules have `lasting(answer)`. It returns the number of error codes in an answer if the
-response cache may send it again for the same request, until the cluster's state changes or a log
-goes offline; otherwise 0 (cext/network/response_cache.pyx).
+Some modules have `cacheable_codes(answer)`. It returns the number of error codes in an answer if
+the response cache may send it again for the same request, until the cluster's state changes or a
+log goes offline; otherwise 0 (cext/network/response_cache.pyx).
 
 The reactor finds native handlers in a table by key and version (cext/network/reactor.pyx); each
 handler declares its versions, which lie within those of this table (a test compares them).
@@ -160,7 +160,7 @@ class Api(NamedTuple):
     refuse: Callable[[Struct, int, Call[Any]], Struct] | None
     context: type
     access: Callable[[], Access]
-    lasting: Callable[[Struct], int] | None = None
+    cacheable_codes: Callable[[Struct], int] | None = None
 
     def serves(self, version: int) -> bool:
         return self.version_min <= version <= self.version_max
@@ -176,11 +176,11 @@ def api_table(is_shared: bool = False) -> dict[int, Api]:
         assert row.version_min <= low <= high <= row.version_max, module.__name__
         handle = getattr(module, "handle", None)
         refuse = getattr(module, "refuse", None)
-        lasting = getattr(module, "lasting", None)
+        cacheable_codes = getattr(module, "cacheable_codes", None)
         context = getattr(module, "CONTEXT", NoContext)
         access = partial(getattr, module, "ACCESS")
         rows[module.KEY] = Api(
-            module.KEY, row.name, low, high, handle, refuse, context, access, lasting
+            module.KEY, row.name, low, high, handle, refuse, context, access, cacheable_codes
         )
     late = LATE | BETWEEN_BROKERS if is_shared else LATE
     for key, (file, (low, high), context) in late.items():

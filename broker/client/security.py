@@ -48,8 +48,8 @@ class Tls:
             return self.context().wrap_socket(plain, server_hostname=host)
         except (NoTls, OSError, ValueError) as error:  # SSLError is an OSError
             plain.close()
-            is_lasting = isinstance(error, (NoTls, ssl.SSLCertVerificationError))
-            kind = NoTls if is_lasting else CannotConnect
+            is_permanent = isinstance(error, (NoTls, ssl.SSLCertVerificationError))
+            kind = NoTls if is_permanent else CannotConnect
             raise kind(f"no TLS with {host}: {error}") from error
 
     def context(self) -> ssl.SSLContext:

@@ -16,7 +16,7 @@ from barnabas.config.protection import base_name
 from barnabas.config.settings import BROKER_SETTINGS
 
 if TYPE_CHECKING:
-    from barnabas.security.password_encoder import Means
+    from barnabas.security.password_encoder import EncoderSettings
 
 SECRET, OLD_SECRET = "password.encoder.secret", "password.encoder.old.secret"
 
@@ -43,7 +43,7 @@ class StoredPasswords:
         """Raises ConfigError when the settings name an encryption that is not available."""
         self._secret = _given(config, SECRET)
         self._old_secret = _given(config, OLD_SECRET)
-        self._means = _means(config) if self._secret is not None else None
+        self._encoder_settings = _encoder_settings(config) if self._secret is not None else None
 
     @property
     def can_store(self) -> bool:
@@ -56,8 +56,8 @@ class StoredPasswords:
         for name in filter(is_password, texts):
             from barnabas.security import password_encoder
 
-            assert self._secret is not None and self._means is not None
-            found[name] = password_encoder.encode(self._secret, texts[name], self._means)
+            assert self._secret is not None and self._encoder_settings is not None
+            found[name] = password_encoder.encode(self._secret, texts[name], self._encoder_settings)
         return found
 
     def decoded(self, stored: Mapping[str, str]) -> Decoded:
@@ -92,22 +92,24 @@ def _given(config: BrokerConfig, name: str) -> str | None:
     return str(value) if value not in (None, "") else None
 
 
-def _means(config: BrokerConfig) -> Means:
+def _encoder_settings(config: BrokerConfig) -> EncoderSettings:
     try:
-        from barnabas.security.password_encoder import Means
+        from barnabas.security.password_encoder import EncoderSettings
     except ImportError:
         raise ConfigError(
             f"{SECRET}: the encryption needs the package cryptography: pip install"
             " 'barnabas[tls]', or remove the setting."
         ) from None
-    means = Means(
-        key_factory=str(config.get("password.encoder.keyfactory.algorithm") or Means().key_factory),
+    settings = EncoderSettings(
+        key_factory=str(
+            config.get("password.encoder.keyfactory.algorithm") or EncoderSettings().key_factory
+        ),
         cipher=config.text("password.encoder.cipher.algorithm"),
         key_bits=config.integer("password.encoder.key.length"),
         iterations=config.integer("password.encoder.iterations"),
     )
-    if problems := means.problems():
+    if problems := settings.problems():
         raise ConfigError(
             [f"{name}={config.get(name)}: not available. Use {usage}." for name, usage in problems]
         )
-    return means
+    return settings

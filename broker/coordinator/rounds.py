@@ -2,8 +2,8 @@
 
 Code that has queued work calls `ask`, which never waits and may be called under locks. A round that
 may wait (for a flush) runs on its own thread. A round that does not wait, and that a request
-handler asked for inside `lending`, runs on the handler's thread at the end of the request, when the
-handler holds no lock. This saves two changes of thread, a fifth of the time of a
+handler asked for inside `rounds_on_exit`, runs on the handler's thread at the end of the request,
+when the handler holds no lock. This saves two changes of thread, a fifth of the time of a
 read-process-write transaction. Rounds that other threads ask for run on the rounds' own thread.
 
 Limit: a request handler runs HERE_MAX rounds in a row; the rounds' own thread runs the rest, so
@@ -24,21 +24,23 @@ log = logging.getLogger("barnabas.rounds")
 HERE_MAX = 16
 
 
-class _Lent(threading.local):
-    asked: deque[Rounds] | None = None  # set while the thread is inside `lending`
+class _Deferred(threading.local):
+    """The rounds that this thread runs at the end of `rounds_on_exit`."""
+
+    asked: deque[Rounds] | None = None  # set while the thread is inside `rounds_on_exit`
 
 
-_lent = _Lent()
+_deferred = _Deferred()
 
 
-class lending:
+class rounds_on_exit:
     """Runs the rounds that are asked for inside it at its end, on this thread, without a lock."""
 
     def __enter__(self) -> None:
-        _lent.asked = deque()
+        _deferred.asked = deque()
 
     def __exit__(self, *failure: object) -> None:
-        asked = _lent.asked
+        asked = _deferred.asked
         assert asked is not None
         count = 0
         try:
@@ -47,7 +49,7 @@ class lending:
                 count += 1
                 rounds.run_here() if count <= HERE_MAX else rounds.wake()
         finally:
-            _lent.asked = None
+            _deferred.asked = None
 
 
 class Rounds:
@@ -75,7 +77,7 @@ class Rounds:
 
     def ask(self) -> None:
         """Requests a round, which begins after this call unless `stop` is called first."""
-        asked = _lent.asked
+        asked = _deferred.asked
         if asked is None or self._may_wait():
             self.wake()
         elif self not in asked:

@@ -27,7 +27,7 @@ log = logging.getLogger("barnabas.hooks")
 
 FAILED: Any = type("Failed", (), {"__repr__": lambda self: "FAILED"})()
 KEPT_THREADS = 2  # waiting threads of a plugin
-TOLD_EVERY_NS = 60_000_000_000
+LOG_EVERY_NS = 60_000_000_000
 TRACE = "BARNABAS_TRACE_HOOKS"
 
 
@@ -199,37 +199,37 @@ class Calls:
 
     def _count(self, plugin: Plugin, hook: str, began_ns: int, error: Exception | None) -> None:
         now_ns = self._monotonic_ns()
-        tells = False
+        must_log = False
         with plugin.lock:
             plugin.calls[hook] += 1
             plugin.nanoseconds[hook] += now_ns - began_ns
             if error is None:
                 plugin.in_a_row = 0
             else:
-                tells = self._count_failure(plugin, hook, now_ns)
-            untold = plugin.untold
-            if tells:
-                plugin.untold = 0
+                must_log = self._count_failure(plugin, hook, now_ns)
+            unlogged = plugin.unlogged
+            if must_log:
+                plugin.unlogged = 0
         if self._trace or plugin.common["trace"]:
             word = "failed" if error is not None else "done"
             took_us = (now_ns - began_ns) / 1000
             print(f"hook {hook} of {plugin.name}: {word}, {took_us:.0f} us", file=sys.stderr)
-        if error is not None and tells:
-            more = f" ({untold} failures since the last line)" if untold > 1 else ""
+        if error is not None and must_log:
+            more = f" ({unlogged} failures since the last line)" if unlogged > 1 else ""
             off = f"; the plugin is switched off: {plugin.off}" if plugin.off else ""
             log.error("plugin %s failed in %s%s%s", plugin.name, hook, more, off, exc_info=error)
 
     def _count_failure(self, plugin: Plugin, hook: str, now_ns: int) -> bool:
         """Counts a failure; returns True when the caller must log it. The caller holds the lock."""
         plugin.failures[hook] += 1
-        plugin.untold += 1
+        plugin.unlogged += 1
         plugin.in_a_row += 1
         limit = plugin.common["failures.max"]
         if limit and plugin.in_a_row >= limit and not plugin.off:
             plugin.off = f"{plugin.in_a_row} failures in a row"
-        went_off = bool(plugin.off) and not plugin.told_off
-        plugin.told_off = bool(plugin.off)
-        tells = went_off or not plugin.told_ns or now_ns - plugin.told_ns >= TOLD_EVERY_NS
-        if tells:
-            plugin.told_ns = now_ns
-        return tells
+        went_off = bool(plugin.off) and not plugin.logged_off
+        plugin.logged_off = bool(plugin.off)
+        must_log = went_off or not plugin.logged_ns or now_ns - plugin.logged_ns >= LOG_EVERY_NS
+        if must_log:
+            plugin.logged_ns = now_ns
+        return must_log

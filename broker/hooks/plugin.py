@@ -61,9 +61,9 @@ class Plugin:
         self.overruns = 0
         self.in_a_row = 0  # failures
         self.abandoned = 0  # threads whose call has exceeded its budget
-        self.told_ns = 0  # time of the last failure in the log, 0: never
-        self.untold = 0  # failures since then
-        self.told_off = False
+        self.logged_ns = 0  # time of the last failure in the log, 0: never
+        self.unlogged = 0  # failures since then
+        self.logged_off = False
 
     @property
     def is_closed(self) -> bool:

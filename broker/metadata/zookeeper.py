@@ -142,7 +142,7 @@ class ZooKeeperTree(MetadataTree):
         self._session_id = 0
         self._closing = False
         self._listeners: list[StateListener] = []
-        self._places = threading.BoundedSemaphore(settings.in_flight_max)
+        self._slots = threading.BoundedSemaphore(settings.in_flight_max)
         self._zxid = 0  # the largest zxid of an answer
         self._call_session_id = 0  # session of the call that the thread for watches runs
         self._last_event: tuple[object, set[Watch]] = (None, set())
@@ -307,7 +307,9 @@ class ZooKeeperTree(MetadataTree):
         check_path(path)
         whole = self._full(path)
         try:
-            data, stat = self._read(lambda: self._client.get_async(whole, self._told(watch)), path)
+            data, stat = self._read(
+                lambda: self._client.get_async(whole, self._kazoo_watch(watch)), path
+            )
         except NoNodeError as error:
             raise tree_error(error, path) from None
         return data or b"", _stat(stat)
@@ -315,7 +317,7 @@ class ZooKeeperTree(MetadataTree):
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         check_path(path)
         whole = self._full(path)
-        found = self._read(lambda: self._client.exists_async(whole, self._told(watch)), path)
+        found = self._read(lambda: self._client.exists_async(whole, self._kazoo_watch(watch)), path)
         return None if found is None else _stat(found)
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
@@ -323,7 +325,9 @@ class ZooKeeperTree(MetadataTree):
         whole = self._full(path)
         try:
             return list(
-                self._read(lambda: self._client.get_children_async(whole, self._told(watch)), path)
+                self._read(
+                    lambda: self._client.get_children_async(whole, self._kazoo_watch(watch)), path
+                )
             )
         except NoNodeError as error:
             raise tree_error(error, path) from None
@@ -374,7 +378,7 @@ class ZooKeeperTree(MetadataTree):
     def _read_all(self, asks: Iterable[Ask]) -> Iterator[Any]:
         """Yields the answers in order, None for absent nodes. As many requests are in flight as
         allowed."""
-        waiting: deque[tuple[Ask, _Asked]] = deque()
+        waiting: deque[tuple[Ask, _InFlight]] = deque()
         for ask in asks:
             waiting.append((ask, self._send(ask)))
             if len(waiting) >= self._settings.in_flight_max:
@@ -382,29 +386,29 @@ class ZooKeeperTree(MetadataTree):
         while waiting:
             yield self._answer_or_none(*waiting.popleft())
 
-    def _answer_or_none(self, ask: Ask, asked: _Asked) -> Any:
+    def _answer_or_none(self, ask: Ask, in_flight: _InFlight) -> Any:
         try:
-            return self._answer_of(ask, asked)
+            return self._answer_of(ask, in_flight)
         except NoNodeError:
             return None
         except KazooException as error:
             raise tree_error(error, "/") from error
 
-    def _answer_of(self, ask: Ask, asked: _Asked) -> Any:
+    def _answer_of(self, ask: Ask, in_flight: _InFlight) -> Any:
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
-                answer = self._wait(asked, deadline)
+                answer = self._wait(in_flight, deadline)
                 self._check_session()
                 return answer
             except _AnswerLost:
                 if time.monotonic() >= deadline:
                     raise self._unavailable() from None
-            asked = self._send(ask)
+            in_flight = self._send(ask)
 
     # -- one request ----------------------------------------------------------------------------
 
-    def _send(self, ask: Ask) -> _Asked:
+    def _send(self, ask: Ask) -> _InFlight:
         """Sends a request when there is a connection and the limit of requests in flight allows it.
         Raises StoreUnreachable, SessionLost."""
         deadline = time.monotonic() + self._patience_s
@@ -417,31 +421,31 @@ class ZooKeeperTree(MetadataTree):
             if not ready:
                 raise self._unavailable()
         self._check_session()
-        while not self._places.acquire(timeout=LOOK_S):
+        while not self._slots.acquire(timeout=LOOK_S):
             if self._closing:
                 raise SessionLost("the session in ZooKeeper is closed")
             if time.monotonic() >= deadline:
                 raise self._unavailable()
         try:
-            return _Asked(ask(), self._places)
+            return _InFlight(ask(), self._slots)
         except BaseException:
-            self._places.release()
+            self._slots.release()
             raise
 
-    def _wait(self, asked: _Asked, deadline: float) -> Any:
+    def _wait(self, in_flight: _InFlight, deadline: float) -> Any:
         """Returns the answer. Raises _AnswerLost, SessionLost when the tree is closed, or kazoo's
         error."""
-        while not asked.result.wait(LOOK_S):
+        while not in_flight.result.wait(LOOK_S):
             if self._closing:
                 raise SessionLost("the session in ZooKeeper is closed")
             if time.monotonic() >= deadline:
                 # kazoo drops a request that comes while it begins a new session: nothing else ends
                 # that request.
-                asked.give_place_back()
+                in_flight.release()
                 raise _AnswerLost("no response in time")
         self._zxid = max(self._zxid, self._client.last_zxid)
         try:
-            return asked.result.get()
+            return in_flight.result.get()
         except LOST as error:
             if self._closing:
                 raise SessionLost("the session in ZooKeeper is closed") from None
@@ -455,8 +459,8 @@ class ZooKeeperTree(MetadataTree):
 
     # -- watches --------------------------------------------------------------------------------
 
-    def _told(self, watch: Watch | None) -> Callable[[WatchedEvent], None] | None:
-        return None if watch is None else _Told(self, watch)
+    def _kazoo_watch(self, watch: Watch | None) -> Callable[[WatchedEvent], None] | None:
+        return None if watch is None else _KazooWatch(self, watch)
 
     def fire(self, watch: Watch, event: WatchedEvent, session_id: int) -> None:
         """Called on kazoo's thread for watches, in the order of the changes. One event fires the
@@ -484,9 +488,9 @@ class ZooKeeperTree(MetadataTree):
             return []
         while True:
             session_id, before = self._session_id, self._zxid
-            asked = self._send(lambda: self._transaction(operations).commit_async())
+            in_flight = self._send(lambda: self._transaction(operations).commit_async())
             try:
-                found = self._wait(asked, time.monotonic() + self._patience_s)
+                found = self._wait(in_flight, time.monotonic() + self._patience_s)
             except _AnswerLost as lost:
                 done = self._look_for(operations, before, session_id, str(lost))
                 if done is not None:
@@ -606,25 +610,25 @@ class ZooKeeperTree(MetadataTree):
         return path[len(self._chroot) :] or "/"
 
 
-class _Asked:
+class _InFlight:
     """A request in flight and its slot in the limit, which it releases once."""
 
-    __slots__ = ("_lock", "_places", "result")
+    __slots__ = ("_lock", "_slots", "result")
 
-    def __init__(self, result: Any, places: threading.BoundedSemaphore) -> None:
+    def __init__(self, result: Any, slots: threading.BoundedSemaphore) -> None:
         self.result = result
-        self._places: threading.BoundedSemaphore | None = places
+        self._slots: threading.BoundedSemaphore | None = slots
         self._lock = threading.Lock()
-        result.rawlink(self.give_place_back)
+        result.rawlink(self.release)
 
-    def give_place_back(self, _result: Any = None) -> None:
+    def release(self, _result: Any = None) -> None:
         with self._lock:
-            places, self._places = self._places, None
-        if places is not None:
-            places.release()
+            slots, self._slots = self._slots, None
+        if slots is not None:
+            slots.release()
 
 
-class _Told:
+class _KazooWatch:
     """A watch as kazoo keeps it, in a set for each node: equal if the tree's watch is equal. It
     belongs to the session in which its request is sent."""
 
@@ -639,7 +643,7 @@ class _Told:
         self._tree.fire(self._watch, event, self._session_id)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Told) and other._watch == self._watch
+        return isinstance(other, _KazooWatch) and other._watch == self._watch
 
     def __hash__(self) -> int:
         return hash(self._watch)

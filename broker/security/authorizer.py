@@ -52,8 +52,8 @@ class Authorizer:
         self._decide: Decide | None = None
         self.store = AclStore(tree, lambda _rules: self.rules_changed())
 
-    def ask_first(self, decide: Decide) -> None:
-        """Makes a plugin decide before the rules. Call it before the first request."""
+    def decide_first(self, decide: Decide) -> None:
+        """Lets a plugin decide before the rules. Call it before the first request."""
         self._decide = decide
 
     def may(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:

@@ -1,5 +1,5 @@
-"""How many logins went well and failed, by listener, under the names of Kafka's Selector, and how
-long clients took that logged in again."""
+"""Counts logins that succeeded and failed, by listener, under the names of Kafka's Selector, and
+the times of re-authentications (KIP-368)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections import Counter, deque
 from typing import NamedTuple
 
 SUCCESS, FAILURE = "successful-authentication", "failed-authentication"
-AGAIN_SUCCESS, AGAIN_FAILURE = "successful-reauthentication", "failed-reauthentication"
+REAUTH_SUCCESS, REAUTH_FAILURE = "successful-reauthentication", "failed-reauthentication"
 # Beside SUCCESS: of a client that cannot log in again, so that its connection closes at the end.
-NO_AGAIN = "successful-authentication-no-reauth"
+SUCCESS_NO_REAUTH = "successful-authentication-no-reauth"
 WINDOW_NS, WINDOWS = 30_000_000_000, 2  # Kafka's defaults of metrics.sample.window.ms and .num
 
 
 class _Times(NamedTuple):
-    """Of one window."""
+    """The re-authentications of one window."""
 
     began_ns: int
     login_count: int
@@ -24,7 +24,7 @@ class _Times(NamedTuple):
 
 
 class LoginCounts:
-    """Any thread may count."""
+    """The counts of one broker. Any thread may call the methods."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,15 +32,18 @@ class LoginCounts:
         self._times: dict[str, deque[_Times]] = {}  # by listener
 
     def add(self, listener: str, name: str) -> None:
+        """Adds one to the count `name` (SUCCESS, ...) of a listener."""
         with self._lock:
             self._counts[listener, name] += 1
 
     def of(self, listener: str, name: str) -> int:
+        """Returns the count `name` (SUCCESS, ...) of a listener since the start."""
         with self._lock:
             return self._counts[listener, name]
 
-    def took_again(self, listener: str, began_ns: int, now_ns: int) -> None:
-        """A client has logged in again: SaslHandshake came at `began_ns` (monotonic)."""
+    def add_reauth(self, listener: str, began_ns: int, now_ns: int) -> None:
+        """Counts a re-authentication. `began_ns`: when its SaslHandshake arrived, `now_ns`: when it
+        succeeded, both on the monotonic clock."""
         ms = (now_ns - began_ns) / 1_000_000
         with self._lock:
             kept = self._times.setdefault(listener, deque(maxlen=WINDOWS))
@@ -57,8 +60,9 @@ class LoginCounts:
                 )
             )
 
-    def times_again_ms(self, listener: str, now_ns: int) -> tuple[float, float]:
-        """The average and the longest of the last windows; NaN when nobody logged in again."""
+    def reauth_times_ms(self, listener: str, now_ns: int) -> tuple[float, float]:
+        """Returns the average and the longest re-authentication of the last windows in ms; NaN when
+        there was none. `now_ns`: the monotonic clock."""
         with self._lock:
             kept = [
                 window

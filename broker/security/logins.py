@@ -191,7 +191,7 @@ class Logins:
 
     def step(self, listener: str, session: Session, token: bytes) -> Answer:
         """Raises LoginFailed."""
-        if session.is_again and session.before != session.mechanism:
+        if session.is_reauth and session.before != session.mechanism:
             raise LoginFailed(
                 f"SASL mechanism '{session.mechanism}' requested by client is not supported for"
                 f" re-authentication of mechanism '{session.before}'"
@@ -202,7 +202,7 @@ class Logins:
         try:
             return mechanism.step(session.exchange, token)
         except InvalidCredentials:
-            raise InvalidCredentials(session.mechanism, again=session.is_again) from None
+            raise InvalidCredentials(session.mechanism, again=session.is_reauth) from None
 
     def lifetime_ms(
         self, listener: str, mechanism: str, expires_ms: int | None, now_ms: int

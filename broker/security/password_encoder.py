@@ -45,7 +45,7 @@ class BadPassword(ValueError):
     """The text is not an encrypted password, or it was encrypted with another secret."""
 
 
-class Means(NamedTuple):
+class EncoderSettings(NamedTuple):
     """How passwords are encrypted. Raises nothing; `problems` says what cannot be used."""
 
     key_factory: str = "PBKDF2WithHmacSHA512"
@@ -67,19 +67,20 @@ class Means(NamedTuple):
         return found
 
 
-def encode(secret: str, password: str, means: Means) -> str:
-    """`means` without problems."""
+def encode(secret: str, password: str, settings: EncoderSettings) -> str:
+    """Returns the encrypted password as Kafka's PasswordEncoder writes it. `settings` must have no
+    problems."""
     salt = os.urandom(SALT_BYTES)
-    key = _key(secret, salt, means)
+    key = _key(secret, salt, settings)
     fields = {
-        "keyFactoryAlgorithm": means.key_factory,
-        "cipherAlgorithm": means.cipher,
-        "keyLength": str(means.key_bits),
+        "keyFactoryAlgorithm": settings.key_factory,
+        "cipherAlgorithm": settings.cipher,
+        "keyLength": str(settings.key_bits),
         "salt": _base64(salt),
-        "iterations": str(means.iterations),
+        "iterations": str(settings.iterations),
         "passwordLength": str(_units(password)),
     }
-    if means.cipher == GCM:
+    if settings.cipher == GCM:
         vector = os.urandom(GCM_IV_BYTES)
         sealed = AESGCM(key).encrypt(vector, password.encode(), None)
         fields["authenticationTagLength"] = str(TAG_BITS)
@@ -93,10 +94,10 @@ def encode(secret: str, password: str, means: Means) -> str:
 
 
 def decode(secret: str, text: str) -> str:
-    """Raises BadPassword."""
+    """Returns the password of a text that `encode` or Kafka wrote. Raises BadPassword."""
     try:
         fields = dict(part.strip().rsplit(":", 1) for part in text.split(","))
-        means = Means(
+        settings = EncoderSettings(
             fields["keyFactoryAlgorithm"],
             fields["cipherAlgorithm"],
             int(fields["keyLength"]),
@@ -107,17 +108,17 @@ def decode(secret: str, text: str) -> str:
             for name in ("salt", "encryptedPassword", "initializationVector")
         )
         length = int(fields["passwordLength"])
-        if means.problems() or means.iterations < 1:
+        if settings.problems() or settings.iterations < 1:
             raise BadPassword(
                 "it is encrypted with an algorithm or format that this broker does not support"
             )
-        if means.cipher == GCM and int(fields["authenticationTagLength"]) != TAG_BITS:
+        if settings.cipher == GCM and int(fields["authenticationTagLength"]) != TAG_BITS:
             raise BadPassword(f"its tag has not {TAG_BITS} bits")
     except (ValueError, KeyError) as error:
         if isinstance(error, BadPassword):
             raise
         raise BadPassword("it is not an encrypted password") from None
-    opened = _OPENERS[means.cipher](_key(secret, salt, means), vector, sealed)
+    opened = _OPENERS[settings.cipher](_key(secret, salt, settings), vector, sealed)
     try:
         password = opened.decode()
     except UnicodeDecodeError:
@@ -147,9 +148,11 @@ def _open_cbc(key: bytes, vector: bytes, sealed: bytes) -> bytes:
 _OPENERS: dict[str, Callable[[bytes, bytes, bytes], bytes]] = {CBC: _open_cbc, GCM: _open_gcm}
 
 
-def _key(secret: str, salt: bytes, means: Means) -> bytes:
-    digest = KEY_FACTORIES[means.key_factory]
-    return hashlib.pbkdf2_hmac(digest, secret.encode(), salt, means.iterations, means.key_bits // 8)
+def _key(secret: str, salt: bytes, settings: EncoderSettings) -> bytes:
+    digest = KEY_FACTORIES[settings.key_factory]
+    return hashlib.pbkdf2_hmac(
+        digest, secret.encode(), salt, settings.iterations, settings.key_bits // 8
+    )
 
 
 def _units(password: str) -> int:

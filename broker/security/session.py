@@ -16,9 +16,12 @@ MIN_REAUTHENTICATION_NS = 1_000_000_000  # between two on one connection, as in 
 
 
 class Session(NamedTuple):
+    """The state of the SASL login of one connection. `reauth_ns`: when the last re-authentication
+    began, on the monotonic clock; 0: none yet."""
+
     mechanism: str
     before: str = ""
-    again_ns: int = 0
+    reauth_ns: int = 0
     by_token: bool = False
     exchange: bytes = b""
 
@@ -26,18 +29,22 @@ class Session(NamedTuple):
         return f"<Session {self.mechanism}>"
 
     def encode(self) -> bytes:
-        head = f"{self.mechanism}\0{self.before}\0{self.again_ns}\0{self.by_token:d}\0"
+        """Returns the bytes in the format above."""
+        head = f"{self.mechanism}\0{self.before}\0{self.reauth_ns}\0{self.by_token:d}\0"
         return head.encode() + self.exchange
 
     @classmethod
     def decode(cls, data: bytes) -> Session:
-        mechanism, before, again_ns, by_token, exchange = data.split(b"\0", 4)
-        return cls(mechanism.decode(), before.decode(), int(again_ns), by_token == b"1", exchange)
+        """Reads bytes of `encode`, which a connection keeps. Raises ValueError for others."""
+        mechanism, before, reauth_ns, by_token, exchange = data.split(b"\0", 4)
+        return cls(mechanism.decode(), before.decode(), int(reauth_ns), by_token == b"1", exchange)
 
     @property
-    def is_again(self) -> bool:
-        """Whether a re-authentication is in progress."""
+    def is_reauth(self) -> bool:
+        """Returns whether a re-authentication is in progress (KIP-368)."""
         return self.before != ""
 
-    def may_begin_again(self, now_ns: int) -> bool:
-        return not self.again_ns or now_ns - self.again_ns >= MIN_REAUTHENTICATION_NS
+    def may_reauthenticate(self, now_ns: int) -> bool:
+        """Returns whether the client may begin a re-authentication: at most one in
+        MIN_REAUTHENTICATION_NS. `now_ns`: the monotonic clock."""
+        return not self.reauth_ns or now_ns - self.reauth_ns >= MIN_REAUTHENTICATION_NS

@@ -167,7 +167,7 @@ def _decisions(loaded: Loaded, reactor: Reactor) -> Decisions | None:
 
     start, plugins = loaded.before.before, loaded.plugins
     if plugin_of(start.config.text(AUTHORIZER)):
-        authorizer.ask_first(plugins.authorize)
+        authorizer.decide_first(plugins.authorize)
         plugins.on_reload.append(authorizer.rules_changed)
     made = Decisions(authorizer.authorize, start.system.monotonic_ns)
     authorizer.on_change.append(made.rules_changed)

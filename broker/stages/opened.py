@@ -15,7 +15,7 @@ from barnabas.config import BrokerConfig, ConfigError, DynamicConfig
 from barnabas.config.access import AUTHORIZER, super_users
 from barnabas.config.logins import login_setting
 from barnabas.config.tls import tls_setting
-from barnabas.controller import config_changes, unkept_settings
+from barnabas.controller import config_changes, ineffective_settings
 from barnabas.controller.features import registered_features
 from barnabas.controller.new_partitions import give_ids
 from barnabas.controller.stored_passwords import StoredPasswords
@@ -111,7 +111,7 @@ def open_stores(before: Configured) -> Opened:
     )
     reader = ClusterStateReader(tree, may_delete=lambda: dynamic.boolean("delete.topic.enable"))
     _load_settings(dynamic, tree, reader, passwords)
-    unkept_settings.warn(dynamic, reader.state)
+    ineffective_settings.warn(dynamic, reader.state)
     if reader.state.without_id:  # Kafka before 2.8 wrote the tree
         give_ids(tree, reader, lambda topic: _topic_id(directories, topic), os.urandom)
     return Opened(

@@ -26,7 +26,7 @@ from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.controller.topics import TopicController
 from barnabas.coordinator.coordinators import Coordinators, Dependencies
 from barnabas.coordinator.groups.tree_offsets import TreeOffsets
-from barnabas.coordinator.rounds import lending
+from barnabas.coordinator.rounds import rounds_on_exit
 from barnabas.coordinator.timers import Timers
 from barnabas.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.metadata.cluster_state import ClusterState
@@ -413,7 +413,7 @@ def _request_handlers(
         dynamic.integer(HANDLER_THREADS),
         start.gate,
         quotas.meter,
-        lending,
+        rounds_on_exit,
     )
 
     def threads_changed(names: frozenset[str]) -> None:

@@ -148,9 +148,9 @@ class BrokerCollector:
         yield m.AT_MIN_ISR, [("", sum(is_at_min_isr(row) for _, row in led))]
         yield m.OFFLINE_REPLICAS, [("", sum(row.offline for _, row in rows))]
         yield m.PRODUCER_IDS, [("", sum(row.producer_count for _, row in rows))]
-        is_told = len(rows) <= self._parts.partitions_max()
-        yield m.PARTITION_METRICS, [("", is_told)]
-        if is_told:
+        has_partition_metrics = len(rows) <= self._parts.partitions_max()
+        yield m.PARTITION_METRICS, [("", has_partition_metrics)]
+        if has_partition_metrics:
             yield from self._each_partition(page, rows)
             yield m.EXPORTER_PREFERRED, self._preferred(page)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from barnabas.security.login_counts import (
-    AGAIN_FAILURE,
-    AGAIN_SUCCESS,
     FAILURE,
-    NO_AGAIN,
+    REAUTH_FAILURE,
+    REAUTH_SUCCESS,
     SUCCESS,
+    SUCCESS_NO_REAUTH,
 )
 from barnabas.security.logins import Logins
 from barnabas.telemetry.registry import COUNTER, GAUGE, Family, Metric, Page, of_mbean
@@ -17,9 +17,9 @@ from barnabas.telemetry.registry import COUNTER, GAUGE, Family, Metric, Page, of
 MEANINGS = {
     SUCCESS: "First logins of connections",
     FAILURE: "Logins that failed",
-    AGAIN_SUCCESS: "Logins of clients that had logged in before on their connection (KIP-368)",
-    AGAIN_FAILURE: "Such logins that failed",
-    NO_AGAIN: "First logins of clients that are too old to log in again on their connection",
+    REAUTH_SUCCESS: "Logins of clients that had logged in before on their connection (KIP-368)",
+    REAUTH_FAILURE: "Such logins that failed",
+    SUCCESS_NO_REAUTH: "First logins of clients too old to log in again on their connection",
 }
 
 
@@ -59,6 +59,6 @@ class LoginCollector:
                 ],
             )
         now_ns = self._monotonic_ns()
-        times = {name: logins.counts.times_again_ms(name, now_ns) for name in logins.listeners}
+        times = {name: logins.counts.reauth_times_ms(name, now_ns) for name in logins.listeners}
         for place, metric in enumerate((AVERAGE, LONGEST)):
             yield metric, [(page.labels(listener=name), times[name][place]) for name in times]

@@ -436,7 +436,7 @@ cdef int _go_on_at(LogHandle handle, int64_t offset) except -1:
     cdef int64_t first = max(marks.end_offset, offset - INT32_MAX)
     cdef int status
     if marks.end_offset <= log.segments.items[0].base_offset:    # the log is empty
-        _start_anew(handle, offset)
+        _restart_at(handle, offset)
         return 0
     marks.end_offset = first
     log_publish(log, &marks)
@@ -494,7 +494,7 @@ cdef int _load(
         handle.recovered.messages.append(
             f"the log ends at {end_offset}, below its start offset {log.start_offset}: it begins "
             "again there, without records")
-        _start_anew(handle, log.start_offset)
+        _restart_at(handle, log.start_offset)
     for cut in handle.recovered.cuts:
         end_offset_min = max(end_offset_min, cut.end_offset)    # records in it have these offsets
     if end_offset < end_offset_min:
@@ -506,7 +506,7 @@ cdef int _load(
 
 # ------------------------------------------------------------------------ truncation and deletion
 
-cdef int _start_anew(LogHandle handle, int64_t offset) except -1:
+cdef int _restart_at(LogHandle handle, int64_t offset) except -1:
     """Removes all records; afterwards the log begins and ends at `offset`. Raises LogError,
     MemoryError."""
     cdef Log* log = handle.log
@@ -806,7 +806,7 @@ cdef class LogHandle:
         unlink_deleted() deletes them. Raises LogError. Kafka: UnifiedLog.truncateTo."""
         cdef Log* log = _open_log(self)
         if offset < log.segments.items[0].base_offset:
-            _start_anew(self, offset)
+            _restart_at(self, offset)
         elif offset < log_end_offset(log):
             _truncate(self, offset, high_watermark)
 
@@ -814,7 +814,7 @@ cdef class LogHandle:
         """Removes all records; afterwards the log begins and ends at `offset`. Raises LogError.
         Kafka: UnifiedLog.truncateFullyAndStartAt."""
         _open_log(self)
-        _start_anew(self, offset)
+        _restart_at(self, offset)
 
     def advance_log_start(self, int64_t offset) -> int:
         """Moves the log's start offset up to `offset`, at most to the log's end, and never down.

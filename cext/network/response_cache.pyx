@@ -12,7 +12,7 @@ generation before it reads any state, so the cache rejects an answer that a chan
     limits      QUESTION_BYTES_MAX, ANSWER_BYTES_MAX; BYTES_MAX for all; beyond it all are dropped
 
 The cache does not decode requests.
-Next: `lasting` of an API's module decides which answers to cache; broker/api/response_cache.py
+Next: `cacheable_codes` of an API's module says which answers to cache; broker/api/response_cache.py
 stores them.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t

@@ -135,11 +135,11 @@ class CoordinatorGroup:
                 if not self._first.done() and (attempts_left <= 0 or not _is_passing(error)):
                     self._first.set_exception(error)
                     return
-                self._begin_anew(error, self._config.rebalance_backoff_ms / 1000)
+                self._restart_membership(error, self._config.rebalance_backoff_ms / 1000)
         if not self._first.done():
             self._first.set_exception(ConsumerRebalanceFailed("the connector is shut down"))
 
-    def _begin_anew(self, error: Exception, backoff_s: float) -> None:
+    def _restart_membership(self, error: Exception, backoff_s: float) -> None:
         if not self._stopped.is_set():
             log.warning("group %s: %s", self._config.group_id, error)
         self._coordinator.forget()
@@ -171,7 +171,7 @@ class CoordinatorGroup:
             except (ClientError, KafkaError) as error:
                 if not _is_passing(error):
                     raise
-                self._begin_anew(error, BACKOFF_S)  # this consumer is still a member
+                self._restart_membership(error, BACKOFF_S)  # this consumer is still a member
 
     def _has_new_topics(self) -> bool:
         return self._subscribed() != self._topics

@@ -24,7 +24,7 @@ from barnabas.hooks.views import KeyedMessage
 log = logging.getLogger("barnabas.clients")
 
 PENDING_BYTES = 32 * 1024 * 1024
-TOLD_EVERY_S = 60.0
+LOG_EVERY_S = 60.0
 WAIT_S = 0.5  # longest wait for responses without other work
 
 Handler = Callable[[Sequence[KeyedMessage], Any], None]
@@ -57,8 +57,8 @@ class AsyncProducer:
     ) -> None:
         self._config, self._sender, self._delivery = config, sender, delivery
         self._handler, self._callbacks, self._dropped = handler, callbacks, dropped
-        self._told_at = float("-inf")
-        self._untold = 0
+        self._logged_at = float("-inf")
+        self._unlogged = 0
         self._broken: BaseException | None = None
         self.queue = EventQueue(config.queue_events_max, config.batch_events, delivery.wake)
         self._before = callbacks.get("before_enqueue")
@@ -207,11 +207,11 @@ class AsyncProducer:
 
     def _tell(self, what: str, error: BaseException) -> None:
         now_s = time.monotonic()
-        if now_s - self._told_at < TOLD_EVERY_S:
-            self._untold += 1
+        if now_s - self._logged_at < LOG_EVERY_S:
+            self._unlogged += 1
             return
-        more = f" ({self._untold} more failures since the last line)" if self._untold else ""
-        self._told_at, self._untold = now_s, 0
+        more = f" ({self._unlogged} more failures since the last line)" if self._unlogged else ""
+        self._logged_at, self._unlogged = now_s, 0
         log.error("%s: %s: %s%s", what, type(error).__name__, error, more)
 
 

@@ -214,7 +214,7 @@ class Producer:
         else:
             self._delivery.settle()
             self._delivery.close()
-        for plugin in self._told:
+        for plugin in self._handler_plugins:
             closed = caller(plugin, "producer_closed")
             if closed is not None:
                 _quietly(closed)
@@ -272,22 +272,22 @@ class Producer:
     ) -> tuple[Callable[..., None] | None, dict[str, Callable[..., Any]]]:
         """Returns the event handler, None for the default one, and the callbacks."""
         config, plugins = self.config, self._plugins
-        self._told: list[Plugin] = []
+        self._handler_plugins: list[Plugin] = []
         handler = None
         if config.event_handler != "":
             plugin = plugins.plugin("event.handler", config.event_handler, "handle_events")
             if plugin.name != OWN_HANDLER:
                 handler = caller(plugin, "handle_events")
-                self._told.append(plugin)
+                self._handler_plugins.append(plugin)
         callbacks = {}
         if config.callback_handler != "":
             plugin = plugins.plugin("callback.handler", config.callback_handler, *CALLBACKS)
             found = {hook: caller(plugin, hook) for hook in CALLBACKS}
             callbacks = {hook: row for hook, row in found.items() if row is not None}
-            if plugin not in self._told:
-                self._told.append(plugin)
+            if plugin not in self._handler_plugins:
+                self._handler_plugins.append(plugin)
         texts = {key: str(text) for key, text in config.given.items() if _is_plain(text)}
-        for plugin in self._told:
+        for plugin in self._handler_plugins:
             started = caller(plugin, "producer_started")
             if started is not None:
                 started(texts)

@@ -18,7 +18,7 @@ from barnabas.security.password_encoder import (
     GCM,
     KEY_FACTORIES,
     BadPassword,
-    Means,
+    EncoderSettings,
     decode,
     encode,
 )
@@ -54,13 +54,13 @@ def test_kafkas_texts_are_read():
 def test_kafka_reads_ours():
     if reason := rival.missing(KAFKA):
         pytest.skip(reason)
-    all_means = [
-        Means(factory, cipher, bits, 1024)
+    all_settings = [
+        EncoderSettings(factory, cipher, bits, 1024)
         for factory in KEY_FACTORIES
         for cipher, bits in ((CBC, 128), (GCM, 256))
     ]
-    passwords = [password for _ in all_means for password in PASSWORDS]
-    texts = [encode("sesame", password, means) for means in all_means for password in PASSWORDS]
+    passwords = [password for _ in all_settings for password in PASSWORDS]
+    texts = [encode("sesame", password, row) for row in all_settings for password in PASSWORDS]
     assert ask(rival.libs(KAFKA), "sesame", [f"decode {text}" for text in texts]) == passwords
     assert set(ask(rival.libs(KAFKA), "other", [f"decode {texts[0]}"])) == {"! ConfigException"}
 
@@ -121,7 +121,7 @@ def test_password_encoder_iterations():
         ("password.encoder.iterations", "2000000000"),
     ],
 )
-def test_means_that_are_not_there_refuse_the_start(name, value):
+def test_an_unknown_algorithm_refuses_the_start(name, value):
     with pytest.raises(CannotStart, match=f"{name}={value}: not available"):
         Broker(SECRET | {name: value}).start()
 
@@ -216,4 +216,4 @@ def test_a_secret_of_another_broker_is_not_taken(tmp_path):
 
 
 def test_two_texts_of_one_password_differ():
-    assert encode("sesame", "x", Means()) != encode("sesame", "x", Means())
+    assert encode("sesame", "x", EncoderSettings()) != encode("sesame", "x", EncoderSettings())

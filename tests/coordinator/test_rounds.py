@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from barnabas.coordinator.rounds import HERE_MAX, Rounds, lending
+from barnabas.coordinator.rounds import HERE_MAX, Rounds, rounds_on_exit
 
 PATIENCE_S = 30
 
@@ -55,7 +55,7 @@ def test_without_a_granted_thread_rounds_have_one_of_their_own():
 
 def test_a_granted_thread_runs_its_rounds_at_the_end():
     work = Work()
-    with lending():
+    with rounds_on_exit():
         work.leave(1)
         work.leave(2)
         assert work.done == []
@@ -66,7 +66,7 @@ def test_a_granted_thread_runs_its_rounds_at_the_end():
 
 def test_what_a_round_asks_for_follows_it():
     first, second = Work(), Work()
-    with lending():
+    with rounds_on_exit():
         first.leave(lambda: second.leave(lambda: first.leave("last")))
     assert first.done[-1] == "last"
     assert {*first.threads, *second.threads} == {threading.current_thread()}
@@ -82,7 +82,7 @@ def test_endless_requests_are_left_to_the_other_thread():
         if next(count, None) is not None:
             work.leave(again)
 
-    with lending():
+    with rounds_on_exit():
         work.leave(again)
         here = len(work.threads)
     assert here <= len(work.threads) <= 5 * HERE_MAX
@@ -95,7 +95,7 @@ def test_endless_requests_are_left_to_the_other_thread():
 def test_rounds_that_may_wait_do_not_hold_up_a_granted_thread():
     work = Work(may_wait=True)
     go = threading.Event()
-    with lending():
+    with rounds_on_exit():
         work.leave(lambda: go.wait(PATIENCE_S))
     assert work.done == []
     go.set()
@@ -109,13 +109,13 @@ def test_a_round_that_is_running_goes_round_once_more_for_others():
     inside, go = threading.Event(), threading.Event()
 
     def one():
-        with lending():
+        with rounds_on_exit():
             work.leave(lambda: (inside.set(), go.wait(PATIENCE_S)))
 
     thread = threading.Thread(target=one)
     thread.start()
     assert inside.wait(PATIENCE_S)
-    with lending():
+    with rounds_on_exit():
         work.leave("meanwhile")
     assert work.left == ["meanwhile"]
     go.set()
@@ -127,7 +127,7 @@ def test_a_round_that_is_running_goes_round_once_more_for_others():
 def test_a_round_that_is_due_again_comes_by_itself():
     work = Work()
     work.next_s = 0.01
-    with lending():
+    with rounds_on_exit():
         work.leave(1)
     deadline = time.monotonic() + PATIENCE_S
     while len(work.threads) < 3 and time.monotonic() < deadline:
@@ -141,10 +141,10 @@ def test_a_round_that_is_due_again_comes_by_itself():
 
 def test_a_failure_is_logged_and_does_not_end_the_rounds(caplog):
     work = Work()
-    with lending():
+    with rounds_on_exit():
         work.leave(lambda: 1 / 0)
     assert "a round of some-work failed" in caplog.text
-    with lending():
+    with rounds_on_exit():
         work.leave(2)
     assert work.done == [2]
     work.rounds.stop()
@@ -155,7 +155,7 @@ def test_after_stop_nothing_runs():
     work.leave(1)
     work.wait_for(1)
     work.rounds.stop()
-    with lending():
+    with rounds_on_exit():
         work.leave(2)
     work.leave(3)
     assert work.done == [1] and not any(t.name == "some-work" for t in threading.enumerate())
@@ -172,7 +172,7 @@ def test_no_commit_is_lost_for_any_reader(seed):
     def run(name, plan):
         for at, chance in enumerate(plan):
             if chance < 0.6:
-                with lending():
+                with rounds_on_exit():
                     work.leave((name, at))
             else:
                 work.leave((name, at))

@@ -83,7 +83,7 @@ class Heartbeat(NamedTuple):
     may_see: Callable[[str], bool] | None = None  # topics that its client may describe; None: all
 
     @property
-    def says_all(self) -> bool:
+    def is_full_request(self) -> bool:
         """Returns whether the member joins or sends all fields. The response then has all its
         partitions."""
         return self.member_epoch == JOIN or (
@@ -253,7 +253,7 @@ class ConsumerHeartbeats:
         for ((asked, answer), change), after in zip(entered, members, strict=True):
             self.extend_session(group, after.member_id, timeouts.session_ms)
             self._watch_rebalance(group, after)
-            tells = asked.says_all or after.assigned != change.before.assigned
+            tells = asked.is_full_request or after.assigned != change.before.assigned
             assigned = after.assigned if tells else None
             result = HeartbeatResult(
                 None, after.member_id, after.epoch, timeouts.heartbeat_ms, assigned

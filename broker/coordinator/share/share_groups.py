@@ -175,7 +175,7 @@ class ShareGroups:
             self._rebalanced()
             entries.append(records.group_entry(group))
         if group.epoch > group.assignment_epoch and not self._assigns_later(group):
-            entries += self._assign_anew(group)
+            entries += self._reassign(group)
         result = self._result(group, member, asked, entries)
         self._extend_session(group, member)
 
@@ -239,7 +239,7 @@ class ShareGroups:
         member.rack_id, member.client_id, member.client_host, member.topics = metadata
         return is_new or metadata != was
 
-    def _assign_anew(self, group: ShareGroup) -> list[Entry]:
+    def _reassign(self, group: ShareGroup) -> list[Entry]:
         """Computes the target assignment of the group's epoch."""
         views = self.topics()
         subscribers = {
@@ -288,7 +288,7 @@ class ShareGroups:
             if group.epoch <= group.assignment_epoch:
                 return
             try:
-                entries = self._assign_anew(group)
+                entries = self._reassign(group)
             except UnknownServerError:
                 return  # it was logged; the next heartbeat tries again and answers
             self._writes.write(group, entries, _logged(group.group_id))

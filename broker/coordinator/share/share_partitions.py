@@ -98,7 +98,7 @@ class ShareFetch(NamedTuple):
     strict: bool
 
 
-class Handed(NamedTuple):
+class FetchedRecords(NamedTuple):
     """The records that the member gets from one partition."""
 
     place: Place
@@ -291,7 +291,9 @@ class SharePartitions:
 
     # -- fetching -------------------------------------------------------------------------------
 
-    def fetch(self, asked: ShareFetch, answer: Callable[[Sequence[Handed]], object]) -> None:
+    def fetch(
+        self, asked: ShareFetch, answer: Callable[[Sequence[FetchedRecords]], object]
+    ) -> None:
         """Handles a ShareFetch. Calls `answer`, at once or later and on another thread, when
         records were acquired, after an error, or when the wait is over."""
 
@@ -308,12 +310,12 @@ class SharePartitions:
         elif not row.look():
             self._waiting.add(row, asked.wait_ms)
 
-    def _round(self, asked: ShareFetch) -> tuple[list[Handed], bool]:
+    def _round(self, asked: ShareFetch) -> tuple[list[FetchedRecords], bool]:
         """Reads each partition once. Returns the results, and whether to answer now."""
         if asked.session.is_over:
             return [], True
         settings = self.settings(asked.group_id)
-        found: list[Handed] = []
+        found: list[FetchedRecords] = []
         records_left, bytes_left = asked.records_max, asked.bytes_max
         for place in asked.places:
             if records_left <= 0 or (bytes_left <= 0 and records_left < asked.records_max):
@@ -324,7 +326,7 @@ class SharePartitions:
                 self._timers.after(NOT_READY_RETRY_MS, partial(self._waiting.look, [place]))
                 continue
             except KafkaError as error:
-                found.append(Handed(place, _as_answered(error)))
+                found.append(FetchedRecords(place, _as_answered(error)))
                 self._counts.count(FAILED_FETCHES, self._topics([place]))
                 continue
             if handed.acquired:
@@ -335,23 +337,23 @@ class SharePartitions:
 
     def _hand_out(
         self, asked: ShareFetch, place: Place, settings: ShareSettings, records: int, size: int
-    ) -> Handed:
+    ) -> FetchedRecords:
         loaded = self._load(ShareKey(asked.group_id, *place))
         if loaded is None:
-            return Handed(place, None)
+            return FetchedRecords(place, None)
         held, handle = loaded
         if not held.reading.acquire(blocking=False):
             held.turned_away = True
             # The reader may have ended before it saw this.
             if not held.reading.acquire(blocking=False):
-                return Handed(place, None)
+                return FetchedRecords(place, None)
         try:
             for _ in range(READS_MAX):
                 handed = self._read_once(held, handle, asked, settings, records, size)
                 if handed is not None:
                     return handed
             self._waiting.look([place])
-            return Handed(place, None)
+            return FetchedRecords(place, None)
         except LogError as error:
             raise error_of(error.code)(str(error)) from error
         except CorruptRecords as error:
@@ -370,7 +372,7 @@ class SharePartitions:
         settings: ShareSettings,
         records: int,
         size: int,
-    ) -> Handed | None:
+    ) -> FetchedRecords | None:
         """Reads one partition. Returns None when the batches hold no records for the group and
         there may be more."""
         found = _log_of(handle)
@@ -378,13 +380,13 @@ class SharePartitions:
             if held.partition.start < found.start_offset:
                 held.partition.log_starts_at(found.start_offset)
             if held.gone or not held.partition.can_acquire(settings.locks_max):
-                return Handed(held.place, None)
+                return FetchedRecords(held.place, None)
             offset = held.partition.next_offset()
         limit = handle.last_stable_offset if settings.committed_only else handle.high_watermark
         if offset >= limit:
             if found.end_offset > handle.high_watermark:
                 handle.appended(wanted=True)  # the fetch waits for the flush of these records
-            return Handed(held.place, None)
+            return FetchedRecords(held.place, None)
         size = min(max(size, 1), READ_BYTES_MAX)
         if settings.committed_only:
             data, aborted = read_committed(found, offset, size, limit_offset=limit)
@@ -392,7 +394,7 @@ class SharePartitions:
             data, aborted = found.read(offset, size, limit_offset=limit), []
         batches = list(decode_batches(data, size_max=DECOMPRESSED_BYTES_MAX, partial_tail=True))
         if not batches:
-            return Handed(held.place, None)
+            return FetchedRecords(held.place, None)
         terms = Acquisition(
             asked.member_id,
             records,
@@ -404,17 +406,17 @@ class SharePartitions:
         )
         with held.lock:
             if held.gone or asked.session.is_over:
-                return Handed(held.place, None)
+                return FetchedRecords(held.place, None)
             given = held.partition.acquire(
                 offset,
                 [(row.base_offset, row.last_offset) for row in batches],
                 terms,
-                left_out(batches, aborted),
+                unreadable_ranges(batches, aborted),
             )
             self._set_timer(held)
         if not given:
             return None
-        return Handed(held.place, None, _slice(data, batches, given), given)
+        return FetchedRecords(held.place, None, _slice(data, batches, given), given)
 
     # -- acknowledging --------------------------------------------------------------------------
 
@@ -635,7 +637,9 @@ class SharePartitions:
         self._waiting.look([held.place])
 
 
-def left_out(batches: Sequence[Batch], aborted: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def unreadable_ranges(
+    batches: Sequence[Batch], aborted: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
     """Returns first and last offset of the batches without records for members: transaction markers
     and aborted records. `aborted`: producer id and first offset of each aborted transaction."""
     to_come = sorted(aborted, key=lambda row: row[1], reverse=True)

@@ -31,7 +31,7 @@ def warnings_of_start(path, caplog, **settings):
 def test_a_single_node_that_cannot_keep_a_number_of_replicas_says_so(tmp_path, caplog, name):
     """F3: default.replication.factor=3 and min.insync.replicas=2 started without a warning."""
     [line] = warnings_of_start(tmp_path, caplog, **{name: "2"})
-    assert line.startswith(f"{name}=2 (given at the start) is not kept: ")
+    assert line.startswith(f"{name}=2 (given at the start) is not applied: ")
     assert ("replication factor 1" if "topic.rep" in name or "log.rep" in name else "1") in line
     assert warnings_of_start(tmp_path, caplog, **{name: "1"}) == []
 
@@ -50,7 +50,7 @@ def test_min_insync_replicas_of_topics_and_altered_ones_are_said_at_the_start(tm
     assert "min.insync.replicas=3 (altered while a broker ran, for every broker)" in of_broker
     assert of_topics.startswith(
         "min.insync.replicas=2 of topic t0, min.insync.replicas=2 of topic t1,"
-        " min.insync.replicas=2 of topic t2 and 2 more topics: not kept: "
+        " min.insync.replicas=2 of topic t2 and 2 more topics: not applied: "
     )
 
 
@@ -64,7 +64,7 @@ def test_a_setting_that_an_alteration_beats_is_said_at_the_start(tmp_path, caplo
     [threads, retention] = warnings_of_start(tmp_path, caplog, **given)
     assert threads == (
         "log.cleaner.threads=1 (given at the start) has no effect: log.cleaner.threads=2 was set"
-        " for this broker while a broker ran, and that counts. To take it back: barnabas"
+        " for this broker while a broker ran, and overrides it. To remove that value: barnabas"
         " configs alter broker 1 --delete log.cleaner.threads"
     )
     assert "log.retention.hours=7" in retention and "configs alter default --delete" in retention

@@ -27,7 +27,7 @@ ACKS_ALL = (
     " Kafka, where the smaller of the two numbers counts)"
 )
 INTERNAL_TOPIC = f"the topic gets replication factor 1, because {ALONE}"
-UNKEPT = {
+NOT_APPLIED = {
     "default.replication.factor": (
         f"{ALONE}. A topic without a replication factor of its own is refused with"
         " INVALID_REPLICATION_FACTOR; set this to 1"
@@ -44,23 +44,24 @@ NAMED_MAX = 3  # topics in one line
 
 
 def warn(dynamic: DynamicConfig, state: ClusterState) -> None:
-    alone = () if state.is_shared else (*unkept(dynamic), *unkept_by_topics(state))
+    """Logs one line at WARNING for each setting without effect."""
+    alone = () if state.is_shared else (*not_applied(dynamic), *not_applied_topics(state))
     for line in (*alone, *overridden(dynamic)):
         log.warning("%s", line)
 
 
-def unkept(dynamic: DynamicConfig) -> list[str]:
+def not_applied(dynamic: DynamicConfig) -> list[str]:
     """Returns the settings that request more replicas than partitions have."""
     lines = []
-    for name, instead in UNKEPT.items():
+    for name, instead in NOT_APPLIED.items():
         given = dynamic.layers.given(BROKER_SETTINGS[name])
         if given and dynamic.integer(name) > 1:
             where = _origin(dynamic, name, given[0].source)
-            lines.append(f"{name}={given[0].text} ({where}) is not kept: {instead}.")
+            lines.append(f"{name}={given[0].text} ({where}) is not applied: {instead}.")
     return lines
 
 
-def unkept_by_topics(state: ClusterState) -> list[str]:
+def not_applied_topics(state: ClusterState) -> list[str]:
     """Returns one line about all topics whose min.insync.replicas is above the number of replicas
     that a partition has."""
     asked = {}
@@ -72,7 +73,7 @@ def unkept_by_topics(state: ClusterState) -> list[str]:
         return []
     named = [f"{MIN_ISR}={text} of topic {name}" for name, text in sorted(asked.items())]
     more = f" and {len(named) - NAMED_MAX} more topics" if len(named) > NAMED_MAX else ""
-    return [f"{', '.join(named[:NAMED_MAX])}{more}: not kept: {ACKS_ALL}."]
+    return [f"{', '.join(named[:NAMED_MAX])}{more}: not applied: {ACKS_ALL}."]
 
 
 def overridden(dynamic: DynamicConfig) -> list[str]:
@@ -93,7 +94,7 @@ def overridden(dynamic: DynamicConfig) -> list[str]:
         kind = f"broker {dynamic.node_id}" if best.source == DYNAMIC_BROKER else "default"
         lines.append(
             f"{given.setting.name}={old} ({where}) has no effect: {new} was set"
-            f" {ALTERED[best.source]} while a broker ran, and that counts. To take it back:"
+            f" {ALTERED[best.source]} while a broker ran, and overrides it. To remove that value:"
             f" barnabas configs alter {kind} --delete {name}"
         )
     return lines
