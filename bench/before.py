@@ -41,7 +41,7 @@ class Both(Bench):
 
 
 def table(found: report.Found, rows: list[Row]) -> str:
-    lines = ["| load | figure | now | before | now / before |", "|---|---|---|---|---|"]
+    lines = ["| load | metric | now | before | now / before |", "|---|---|---|---|---|"]
     for row in report.rows_of(found, rows):
         for figure in row.figures:
             name, show = report.UNITS[figure]

@@ -22,36 +22,36 @@ Found = dict[str, dict[str, dict[str, list[float]]]]  # row -> figure -> side ->
 UNITS: dict[str, tuple[str, Callable[[float], str]]] = {
     "requests_per_s": ("requests/s", lambda value: f"{value:,.0f}"),
     "records_per_s": ("records/s", lambda value: f"{value:,.0f}"),
-    "cpu_us_per_request": ("CPU us a request", lambda value: f"{value:.1f}"),
-    "open_cpu_us": ("CPU us a request without an authorizer", lambda value: f"{value:.1f}"),
-    "cpu_to_open": ("CPU to that without an authorizer", lambda value: f"{value:.3f}"),
-    "p50_us": ("p50 us", lambda value: f"{value:,.0f}"),
-    "p99_us": ("p99 us", lambda value: f"{value:,.0f}"),
-    "p999_us": ("p99.9 us", lambda value: f"{value:,.0f}"),
-    "idle_p50_us": ("p50 us when idle", lambda value: f"{value:,.0f}"),
-    "idle_p99_us": ("p99 us alone", lambda value: f"{value:,.0f}"),
-    "p50_to_idle": ("p50 to the idle p50", lambda value: f"{value:.2f}"),
-    "p99_to_idle": ("p99 to the p99 alone", lambda value: f"{value:.2f}"),
+    "cpu_us_per_request": ("CPU µs/request", lambda value: f"{value:.1f}"),
+    "open_cpu_us": ("CPU µs/request without authorizer", lambda value: f"{value:.1f}"),
+    "cpu_to_open": ("CPU relative to no authorizer", lambda value: f"{value:.3f}"),
+    "p50_us": ("p50 µs", lambda value: f"{value:,.0f}"),
+    "p99_us": ("p99 µs", lambda value: f"{value:,.0f}"),
+    "p999_us": ("p99.9 µs", lambda value: f"{value:,.0f}"),
+    "idle_p50_us": ("p50 µs when idle", lambda value: f"{value:,.0f}"),
+    "idle_p99_us": ("p99 µs when idle", lambda value: f"{value:,.0f}"),
+    "p50_to_idle": ("p50 / p50 when idle", lambda value: f"{value:.2f}"),
+    "p99_to_idle": ("p99 / p99 when idle", lambda value: f"{value:.2f}"),
     "mb_per_s": ("MB/s", lambda value: f"{value:,.0f}"),
     "cpu_s_per_gb": ("CPU s/GB", lambda value: f"{value:.2f}"),
-    "start_s": ("spawn until usable, s", lambda value: f"{value:.3f}"),
-    "start_cpu_s": ("CPU s of it", lambda value: f"{value:.2f}"),
-    "create_s": ("CreateTopics until all usable, s", lambda value: f"{value:.2f}"),
-    "create_cpu_s": ("CPU s of that", lambda value: f"{value:.2f}"),
-    "idle_mb": ("resident, MB", lambda value: f"{value:.0f}"),
-    "grown_mb": ("resident, MB more than before", lambda value: f"{value:.0f}"),
-    "loaded_mb": ("resident, MB", lambda value: f"{value:.0f}"),
-    "kb_per_connection": ("resident KiB each", lambda value: f"{value:.2f}"),
+    "start_s": ("start until usable, s", lambda value: f"{value:.3f}"),
+    "start_cpu_s": ("CPU s of the start", lambda value: f"{value:.2f}"),
+    "create_s": ("CreateTopics until usable, s", lambda value: f"{value:.2f}"),
+    "create_cpu_s": ("CPU s of CreateTopics", lambda value: f"{value:.2f}"),
+    "idle_mb": ("resident memory, MB", lambda value: f"{value:.0f}"),
+    "grown_mb": ("resident memory added, MB", lambda value: f"{value:.0f}"),
+    "loaded_mb": ("resident memory, MB", lambda value: f"{value:.0f}"),
+    "kb_per_connection": ("resident KiB/connection", lambda value: f"{value:.2f}"),
     "all_assigned_s": ("first join to all assigned, s", lambda value: f"{value:.3f}"),
     "cpu_s": ("CPU s", lambda value: f"{value:.2f}"),
     "transactions_per_s": ("transactions/s", lambda value: f"{value:,.0f}"),
-    "cpu_us_per_transaction": ("CPU us a transaction", lambda value: f"{value:,.0f}"),
-    "bytes_after": ("bytes left", lambda value: f"{value / 1e6:,.0f} M"),
+    "cpu_us_per_transaction": ("CPU µs/transaction", lambda value: f"{value:,.0f}"),
+    "bytes_after": ("bytes after compaction", lambda value: f"{value / 1e6:,.0f} M"),
     "bytes_each": ("bytes each", lambda value: f"{value:,.0f}"),
-    "failover_s": ("s until it goes on", lambda value: f"{value:.3f}"),
-    "gap_s": ("longest gap of a client, s", lambda value: f"{value:.3f}"),
-    "stop_s": ("SIGTERM until it has ended, s", lambda value: f"{value:.2f}"),
-    "load_s": ("until all are served, s", lambda value: f"{value:.2f}"),
+    "failover_s": ("s until clients continue", lambda value: f"{value:.3f}"),
+    "gap_s": ("longest client pause, s", lambda value: f"{value:.3f}"),
+    "stop_s": ("SIGTERM until exit, s", lambda value: f"{value:.2f}"),
+    "load_s": ("start until all are served, s", lambda value: f"{value:.2f}"),
 }
 
 
@@ -72,7 +72,7 @@ def ratio(ours: list[float], theirs: list[float]) -> float | None:
 
 
 def verdict(bars: list[Bar], ours: list[float], theirs: list[float]) -> str:
-    """Returns the bars of one measurement as text, and which of them are missed."""
+    """Returns the targets of one measurement as text, and which of them are missed."""
     said = []
     for bar in bars:
         met = bar.met(ours, theirs)
@@ -86,7 +86,7 @@ def rows_of(found: Found, rows: Sequence[Row] = ()) -> list[Row]:
 
 def table(found: Found, failed: dict[str, str], rows: Sequence[Row] = ()) -> str:
     lines = [
-        "| load | durability | figure | barnabas | Kafka | ratio | bar |",
+        "| load | durability | metric | barnabas | Kafka | ratio | target |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows_of(found, rows):
@@ -104,7 +104,7 @@ def table(found: Found, failed: dict[str, str], rows: Sequence[Row] = ()) -> str
 
 
 def missed(found: Found, rows: Sequence[Row] = ()) -> list[str]:
-    """Returns the bars that were missed, for the last line and the exit status of --check."""
+    """Returns the targets that were missed, for the last line and the exit status of --check."""
     said = []
     for row in rows_of(found, rows):
         for bar in row.bars:
@@ -144,13 +144,11 @@ def written(
 ) -> str:
     lines = [f"- {key}: {value}" for key, value in header.items()]
     if header.get("quick"):
-        lines.insert(
-            0, "**Quick run: Kafka's JIT is cold, one round; no basis for a comparison.**\n"
-        )
+        lines.insert(0, "**Quick run: one round with a cold JVM. Do not compare its values.**\n")
     bars = missed(found, rows)
     tail = [
         "",
-        "Bars missed: " + "; ".join(bars) if bars else "Every bar that was measured is met.",
+        "Targets missed: " + "; ".join(bars) if bars else "All measured targets are met.",
     ]
     return "\n".join([*lines, "", table(found, failed, rows), *tail, ""])
 
@@ -166,7 +164,7 @@ def save_svg(drawn: Any, path: Path) -> None:
 
 
 def plot(found: Found, header: dict[str, object], path: Path, rows: Sequence[Row] = ()) -> bool:
-    """Draws ratios as bars on a logarithmic axis, with a mark where the bar to reach is; shorter is
+    """Draws ratios as bars on a logarithmic axis, with a mark at each target; shorter is
     always better for barnabas. Returns False without matplotlib."""
     try:
         import matplotlib
@@ -208,7 +206,7 @@ def plot(found: Found, header: dict[str, object], path: Path, rows: Sequence[Row
     axes.set_xscale("log")
     axes.tick_params(axis="y", labelsize=7)
     axes.set_xlabel(
-        "cost beside Apache Kafka's (Kafka = 1; shorter is better; black: the bar to reach)"
+        "cost relative to Apache Kafka (Kafka = 1; shorter is better; black line: target)"
     )
     axes.set_title(f"barnabas {header['barnabas']}, Kafka {header['kafka']}", fontsize=9)
     drawn.tight_layout()

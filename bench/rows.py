@@ -65,8 +65,8 @@ TOPICS: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar for `figure`: at most `most`, or at least `least`, times Kafka's value. `own`: the bar
-    applies to the value of barnabas alone."""
+    """A target for `figure`: at most `most`, or at least `least`, times Kafka's value. `own`: the
+    target is for the value of barnabas alone."""
 
     figure: str
     most: float | None = None
@@ -75,10 +75,10 @@ class Bar:
 
     def text(self) -> str:
         sign, value = ("<=", self.most) if self.most is not None else (">=", self.least)
-        return f"{sign} {value:.3g}" + (" itself" if self.own else "")
+        return f"{sign} {value:.3g}" + (" absolute" if self.own else "")
 
     def met(self, ours: list[float], theirs: list[float]) -> bool | None:
-        """Returns whether the bar is met, or None when there is nothing to compare."""
+        """Returns whether the target is met, or None when there is nothing to compare."""
         if not ours or not (theirs or self.own):
             return None
         found = statistics.median(ours)

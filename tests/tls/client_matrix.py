@@ -1,9 +1,9 @@
-"""Writes docs/evidence/clients.md from the reports of a long run of test_client_families.py.
+"""Writes docs/evidence/clients.md from reports of the long form of test_client_families.py.
 
     python tests/tls/client_matrix.py REPORT.xml... > docs/evidence/clients.md
 
-`make long` does so. A report is what pytest writes with --junitxml; of a test that is in several,
-the last one counts."""
+`make long` runs this command. A report is a file that pytest writes with --junitxml. If several
+reports have the same test, the last one counts."""
 
 import platform
 import re
@@ -22,16 +22,16 @@ READS, REFUSED, REVOKED, RENEWED = (
     "test_a_client_goes_on_while_the_certificate_is_renewed",
 )
 TITLES = {
-    READS: "Reads what it wrote (`clear`: without TLS)",
-    REFUSED: "Is refused, and nothing is written, with",
-    REVOKED: "Writes no more over its connections when its rule is revoked, logged in by",
-    RENEWED: "Goes on while the broker's certificate is renewed",
+    READS: "The client writes and reads records (`clear`: without TLS)",
+    REFUSED: "The broker refuses the client, and nothing is written",
+    REVOKED: "The broker refuses writes on open connections after the access rule is removed",
+    RENEWED: "The client continues while the certificate of the broker is renewed",
 }
 NAME = re.compile(r"(\w+)\[(\w+)-?(.*)\]")
 
 
 def results(reports: list[Path]) -> dict[tuple[str, str, str], str]:
-    """(test, client, case) -> GOOD, BAD, or why it was skipped."""
+    """Returns (test, client, case) -> GOOD, BAD or "skipped"."""
     found = {}
     for report in reports:
         for case in ElementTree.parse(report).iter("testcase"):
@@ -48,6 +48,7 @@ def results(reports: list[Path]) -> dict[tuple[str, str, str], str]:
 
 
 def page(found: dict[tuple[str, str, str], str], head: str) -> str:
+    """Returns the page in Markdown: the head, and one table for each test of TITLES."""
     lines = [head]
     for test, title in TITLES.items():
         rows = {key[1:]: outcome for key, outcome in found.items() if key[0] == test}
@@ -65,6 +66,7 @@ def page(found: dict[tuple[str, str, str], str], head: str) -> str:
 
 
 def head_of(found: dict[tuple[str, str, str], str]) -> str:
+    """Returns the first section of the page: what was run, when, where, and the counts."""
     outcomes = list(found.values())
     asked = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
@@ -72,24 +74,29 @@ def head_of(found: dict[tuple[str, str, str], str]) -> str:
     counts += f"{outcomes.count('skipped')} skipped"
     date = time.strftime("%Y-%m-%d", time.gmtime())
     machine = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    return f"""# Clients, mechanisms and what they are refused for
+    return f"""# Clients, mechanisms and refusals
 
-The long form of [test_client_families.py](../../tests/tls/test_client_families.py), which starts a
-broker with an authorizer and four listeners. Written by `make long`
+The long form of [test_client_families.py](../../tests/tls/test_client_families.py) starts a broker
+with an authorizer and four listeners, and runs each client against it. `make long` writes this page
 ([client_matrix.py](../../tests/tls/client_matrix.py)): {counts},
 at commit {commit} on {date},
-{machine}. A dash: the client does not have it. `tools` are Kafka's
-console producer and consumer of 4.3.1, `ours` is the client of our commands; `tools` and `kcat`
-connect anew for each call. Each client reads back three records, one of 300,000 bytes. What has no
-column here has a test of its own: GSSAPI
-[test_kerberos.py](../../tests/security/test_kerberos.py), over TLS
-[test_kerberos_over_tls.py](../../tests/tls/test_kerberos_over_tls.py) (kafka_python, aiokafka,
-kcat, the mirror, the old clients and, in the long form, tools), and
-[test_logins.py](../../tests/client/test_logins.py), delegation tokens
-[test_delegation_tokens.py](../../tests/security/test_delegation_tokens.py), the mirror and the old
-clients [test_protected_commands.py](../../tests/security/test_protected_commands.py) and
-[test_old_clients.py](../../tests/security/test_old_clients.py), Spark
-[test_protected_broker.py](../../tests/spark/test_protected_broker.py)."""
+{machine}. A dash means that the client does not support the
+mechanism. `tools` are the console producer and consumer of Kafka 4.3.1, `ours` is the client of the
+`barnabas` commands; `tools` and `kcat` open new connections for each call. Each client reads three
+records that it wrote, one of 300,000 bytes.
+
+Other tests cover what has no column here:
+
+- GSSAPI: [test_kerberos.py](../../tests/security/test_kerberos.py),
+  [test_logins.py](../../tests/client/test_logins.py), and over TLS
+  [test_kerberos_over_tls.py](../../tests/tls/test_kerberos_over_tls.py) (kafka_python, aiokafka,
+  kcat, the mirror, the old clients, and in the long form tools)
+- delegation tokens:
+  [test_delegation_tokens.py](../../tests/security/test_delegation_tokens.py)
+- the mirror and the old clients:
+  [test_protected_commands.py](../../tests/security/test_protected_commands.py),
+  [test_old_clients.py](../../tests/security/test_old_clients.py)
+- Spark: [test_protected_broker.py](../../tests/spark/test_protected_broker.py)"""
 
 
 if __name__ == "__main__":

@@ -41,12 +41,12 @@ ALICE = ("User:alice", "User:O=Example,CN=alice")
 VALUES = ["first", "x" * 300_000, "last"]  # more than one record of TLS
 REFUSALS = {
     "a wrong password": PLAIN.but(password="bad"),
-    "a wrong password of SCRAM": PROTECTIONS["scram-512"].but(password="bad"),
+    "a wrong SCRAM password": PROTECTIONS["scram-512"].but(password="bad"),
     "an expired token": PROTECTIONS["oauth"].but(
         token=lambda: signed(iat=int(time.time()) - 2 * HOUR, exp=int(time.time()) - HOUR)
     ),
     "an expired certificate": MTLS.but(own=CLIENTS.issue("CN=alice", (), days=(-9, -1))),
-    "a certificate of a stranger": MTLS.but(own=STRANGERS.issue("CN=alice", ())),
+    "a certificate of an unknown authority": MTLS.but(own=STRANGERS.issue("CN=alice", ())),
     "no certificate": MTLS.but(own=None),
     "a broker that the client does not trust": PLAIN.but(trusted=STRANGERS),
 }
@@ -72,9 +72,9 @@ SHORT = [
 SHORT = [(*pair, "tls") for pair in SHORT] + [("kafkajs", "plain", "clear")]
 ALL_REFUSED = [(n, why) for n in FAMILIES for why, how in REFUSALS.items() if has(n, how)]
 SHORT_REFUSED = [
-    ("confluent_kafka", "a wrong password of SCRAM"), ("kcat", "no certificate"),
+    ("confluent_kafka", "a wrong SCRAM password"), ("kcat", "no certificate"),
     ("kafka_python", "an expired certificate"), ("aiokafka", "an expired token"),
-    ("kafkajs", "a wrong password"), ("platformatic", "a certificate of a stranger"),
+    ("kafkajs", "a wrong password"), ("platformatic", "a certificate of an unknown authority"),
     ("java_44", "a broker that the client does not trust"), ("ours", "a wrong password"),
 ]  # fmt: skip
 SHORT_REVOKED = [("confluent_kafka", "scram-512"), ("java_43", "oauth"), ("ours", "mtls")]
