@@ -61,7 +61,9 @@ def describe_acls(cluster: Cluster, wanted: AclFilter) -> list[Acl]:
 
 
 def create_acls(cluster: Cluster, rules: Iterable[Acl]) -> None:
-    """Creates access rules. Raises the first refusal after it has created the others."""
+    """Creates access rules; a rule that exists already stays. Raises the first refusal after the
+    broker has created the other rules (SecurityDisabled without an authorizer), and ClientError.
+    Kafka: CreateAcls (30)."""
     message = request(CREATE_ACLS)
     row = message.struct("creations")
     creations = [

@@ -56,6 +56,9 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
+    """One change of a setting for `alter_configs`. `operation`: SET, DELETE, APPEND or SUBTRACT;
+    `value`: None for DELETE."""
+
     operation: int
     name: str
     value: str | None = None
@@ -142,6 +145,8 @@ def create_topics(
 
 
 def delete_topics(cluster: Cluster, names: Iterable[str]) -> None:
+    """Deletes topics and their records. Raises UnknownTopicOrPartition for a topic that does not
+    exist, after the broker has deleted the others; TopicDeletionDisabled, ClientError."""
     body = request(DELETE_TOPICS).cls(topicNames=list(names), timeoutMs=_timeout_ms(cluster))
     rows = _change(
         cluster,
@@ -157,7 +162,8 @@ def delete_topics(cluster: Cluster, names: Iterable[str]) -> None:
 
 def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> None:
     """Adds partitions to topics. `counts`: topic -> its total number of partitions after the
-    change."""
+    change. Raises InvalidPartitions when a topic would not grow, UnknownTopicOrPartition,
+    ClientError."""
     message = request(CREATE_PARTITIONS)
     row = message.struct("topics")
     body = message.cls(
@@ -178,7 +184,10 @@ def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> None:
 def describe_configs(
     cluster: Cluster, resource: Resource, *, synonyms: bool = False, documentation: bool = False
 ) -> list[Struct]:
-    """Returns the settings of a topic or broker, by name: rows of DescribeConfigs."""
+    """Returns the settings of a topic or broker, sorted by name: rows `configs` of DescribeConfigs
+    (32). `synonyms`, `documentation`: whether the rows have these fields (from versions 1 and 3
+    on). Raises UnknownTopicOrPartition, LeaderNotAvailable for a broker that is not alive,
+    ClientError."""
     message = request(DESCRIBE_CONFIGS)
 
     def body(version: int) -> Struct:
@@ -206,7 +215,9 @@ def alter_configs(
     *,
     validate_only: bool = False,
 ) -> None:
-    """Changes some settings and leaves the others (Kafka 2.3 and later)."""
+    """Changes some settings of a topic, a broker or all brokers, and leaves the others
+    (IncrementalAlterConfigs, KIP-339; Kafka 2.3 and later). `validate_only`: only checks. Raises
+    InvalidConfig, UnknownTopicOrPartition, NotSpokenByBroker for an older broker, ClientError."""
     message = request(ALTER_CONFIGS)
     config = message.struct("resources.configs")
     rows = [config(name=c.name, configOperation=c.operation, value=c.value) for c in changes]
@@ -234,7 +245,8 @@ def _owner(cluster: Cluster, resource: Resource) -> Connection:
 
 def delete_records(cluster: Cluster, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
     """Deletes the records below an offset (-1: all records). `offsets`: partition -> offset.
-    Returns the new log start offset of each partition."""
+    Returns the new log start offset of each partition. Raises OffsetOutOfRange, PolicyViolation for
+    a compacted topic, UnknownTopicOrPartition, ClientError."""
     message = request(DELETE_RECORDS)
     row = message.struct("topics.partitions")
     left = dict(offsets)
@@ -259,7 +271,7 @@ def delete_records(cluster: Cluster, topic: str, offsets: Mapping[int, int]) -> 
 
 def describe_cluster(cluster: Cluster) -> Struct:
     """Returns the answer of DescribeCluster (Kafka 2.8 and later): clusterId, controllerId,
-    brokers."""
+    brokers. Raises NotSpokenByBroker for an older broker, and other ClientErrors."""
 
     def step() -> Struct:
         answer = cluster.any_connection().call(DESCRIBE_CLUSTER, request(DESCRIBE_CLUSTER).cls())
@@ -272,8 +284,9 @@ def describe_cluster(cluster: Cluster) -> Struct:
 def describe_log_dirs(
     cluster: Cluster, node_id: int, topics: Mapping[str, Iterable[int]] | None = None
 ) -> list[Struct]:
-    """Returns the log directories of a broker, with the sizes in bytes of these partitions (None:
-    all)."""
+    """Returns the log directories of a broker: rows of DescribeLogDirs (35) with the sizes of
+    partitions in bytes. `topics`: topic -> partitions; None: all. Raises KafkaStorageError for a
+    directory that failed, ClientError."""
     message = request(DESCRIBE_LOG_DIRS)
     row = message.struct("topics")
     asked = None

@@ -57,7 +57,8 @@ class Brokers:
         return topic
 
     def forget(self, name: str) -> None:
-        """Drops a topic from the cache: its metadata is out of date."""
+        """Drops a topic from the cache of this object and of its cluster, because its metadata is
+        out of date. The next `topic` asks a broker."""
         self._known.pop(name, None)
         self.cluster.forget(name)
 

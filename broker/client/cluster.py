@@ -66,13 +66,17 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
+    """A topic as a Metadata answer described it. `topic_id`: 16 bytes, zeros from brokers before
+    Kafka 2.8; `partitions`: by index, in ascending order."""
+
     name: str
     topic_id: bytes
     is_internal: bool
     partitions: dict[int, Partition]
 
     def partition(self, index: int) -> Partition:
-        """Returns a partition. Raises UnknownTopicOrPartition."""
+        """Returns the partition with this index. Raises UnknownTopicOrPartition, which names the
+        partitions that the topic has."""
         if index in self.partitions:
             return self.partitions[index]
         last = max(self.partitions, default=-1)
@@ -81,7 +85,9 @@ class Topic:
 
 
 def parse_addresses(text: str) -> list[tuple[str, int]]:
-    """Parses HOST:PORT pairs, separated by commas; the port is optional. Raises BadAddress."""
+    """Returns (host, port) of each HOST:PORT in a text with commas, as in bootstrap.servers.
+    Without a port it is 9092; an IPv6 address has brackets; PLAINTEXT:// may be in front. Raises
+    BadAddress."""
     found = []
     for part in (piece.strip() for piece in text.split(",")):
         bare = part.removeprefix("PLAINTEXT://")
@@ -147,7 +153,10 @@ class Cluster:
     # ---------------------------------------------------------------------------- connections
 
     def any_connection(self) -> Connection:
-        """Returns an open connection to some broker. Raises CannotConnect, AuthenticationFailed."""
+        """Returns an open connection to some broker: one that is open already, or the first broker
+        that can be reached, of the bootstrap servers and the known brokers. Raises CannotConnect
+        with the reason of each broker; NoTls or AuthenticationFailed when all failed for that
+        reason."""
         for connection in (self._first, *self._by_node.values()):
             if connection is not None and connection.is_open:
                 return connection
@@ -184,7 +193,7 @@ class Cluster:
 
     def controller(self) -> Connection:
         """Returns a connection to the broker that takes changes of topics; Kafka with KRaft names
-        any broker."""
+        any broker. Asks for the metadata first. Raises CannotConnect, LeaderNotAvailable."""
         self.refresh([])
         if self.controller_id < 0:
             return self.any_connection()
@@ -231,7 +240,8 @@ class Cluster:
         return list(answer.topics)
 
     def topics(self) -> dict[str, Topic]:
-        """Returns all topics, by name."""
+        """Returns all topics that the user may describe, by name. Raises KafkaError,
+        ClientError."""
         rows = self.retrying(lambda: self.refresh(None))
         return {row.name: _topic_of(row) for row in rows if not row.errorCode}
 
@@ -254,12 +264,13 @@ class Cluster:
         return self.retrying(ask, timeout_s=wait_s)
 
     def known(self, name: str) -> Topic | None:
-        """Returns the topic as the last refresh found it; sends no request."""
+        """Returns the topic as the last Metadata answer described it; None when it is not in the
+        cache. Sends no request."""
         return self._topics.get(name)
 
     def leader(self, topic: str, partition: int) -> Connection:
         """Returns a connection to the leader of a partition. Raises UnknownTopicOrPartition,
-        LeaderNotAvailable, CannotConnect."""
+        LeaderNotAvailable, CannotConnect: errors after which `retrying` tries again."""
         row = self.topic(topic).partition(partition)
         if row.leader < 0:
             self.forget(topic)
@@ -267,7 +278,7 @@ class Cluster:
         return self.connection_to(row.leader)
 
     def forget(self, topic: str) -> None:
-        """Drops a topic from the cache: the next use fetches its metadata again."""
+        """Drops a topic from the cache, so that the next use fetches its metadata again."""
         self._topics.pop(topic, None)
 
     # ---------------------------------------------------------------------------- trying again

@@ -243,7 +243,8 @@ class Connection:
         return answer[offset:]
 
     def tell(self, key: int, body: Struct, low: int = 0) -> None:
-        """Sends a request that has no answer (Produce with acks 0)."""
+        """Sends a request that has no answer (Produce with acks 0). `key`: the API key; `low`: the
+        lowest version that this client can use. Raises NotSpokenByBroker, ConnectionLost."""
         self._send(key, self.version_of(key, low), body)
 
     def _ask_versions(self) -> dict[int, tuple[int, int]]:

@@ -281,7 +281,8 @@ class Delivery:
             self.step(GRACE_S)
 
     def fail_all(self, error: Exception) -> None:
-        """Ends every batch with `error` and closes the connections."""
+        """Ends every batch with `error`, also those in flight, and closes the connections. A batch
+        in flight may have been written."""
         for line in list(self._lines.values()):
             self._close_line(line)
         for place in list(self._places.values()):
@@ -295,7 +296,8 @@ class Delivery:
         self._active.clear()
 
     def fail_unsent(self, error: Exception) -> None:
-        """Ends every batch that is not in flight with `error`."""
+        """Ends every batch that is not in flight with `error`. The partition then continues with
+        another producer id, or in a transaction with the sequence numbers of these batches."""
         for place in list(self._places.values()):
             batches = [*place.failed, *place.waiting]
             place.failed.clear()
@@ -682,7 +684,8 @@ class Delivery:
 
 
 def is_passing(error: Exception) -> bool:
-    """Returns whether another attempt may succeed."""
+    """Returns whether another attempt may succeed: for a retriable KafkaError, and for a
+    ClientError other than NotSpokenByBroker, NoTls and AuthenticationFailed."""
     if isinstance(error, KafkaError):
         return error.retriable
     return not isinstance(error, NotSpokenByBroker | NoTls | AuthenticationFailed)
@@ -696,7 +699,8 @@ def _first_ms(record: Record | bytes) -> int:
 
 
 def size_of(record: Record | bytes) -> int:
-    """Returns the size in bytes of a record's key, value and headers."""
+    """Returns the size in bytes of a record's key, value and headers, without compression. `record`
+    of type bytes is a value without a key."""
     if type(record) is bytes:
         return len(record)
     assert isinstance(record, Record)

@@ -31,6 +31,9 @@ Offsets = dict[str, dict[int, int]]  # topic, partition
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
+    """One group as ListGroups (16) describes it. `kind`: classic, consumer or share; `coordinator`:
+    the id of its broker."""
+
     group_id: str
     protocol_type: str
     state: str  # "" from brokers before Kafka 2.6
@@ -40,6 +43,9 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
+    """One member of a group. `assignment`: topic -> partitions that the member has; `kind`: the
+    protocol that the member uses, classic or consumer."""
+
     member_id: str
     instance_id: str | None
     client_id: str
@@ -53,6 +59,9 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class Group:
+    """A group with its members, of any protocol. `assignor`: the protocol name of a classic group;
+    `epoch`, `target_epoch`: the group epoch and the epoch of the target assignment."""
+
     group_id: str
     state: str
     protocol_type: str
@@ -65,7 +74,8 @@ class Group:
 
 
 def list_groups(cluster: Cluster) -> list[GroupListing]:
-    """Returns the groups of all brokers, by name."""
+    """Returns the groups of all brokers, sorted by id; the user sees those that it may describe.
+    Raises the first error of a broker (KafkaError, ClientError)."""
 
     def of(node_id: int) -> Callable[[], list[GroupListing]]:
         def step() -> list[GroupListing]:
@@ -84,8 +94,9 @@ def list_groups(cluster: Cluster) -> list[GroupListing]:
 
 
 def describe_group(cluster: Cluster, group_id: str) -> Group:
-    """Returns a group with its members. Raises GroupIdNotFound, also for brokers that do not have
-    this error."""
+    """Returns a group of the classic or the consumer protocol with its members. Raises
+    GroupIdNotFound when there is none, also for brokers before KIP-1043, which answer with the
+    state Dead; KafkaError, ClientError."""
 
     def step(connection: Connection) -> Struct:
         body = request(DESCRIBE_GROUPS).cls(groups=[group_id])
@@ -157,7 +168,9 @@ def describe_consumer_group(cluster: Cluster, group_id: str) -> Group | None:
 
 
 def assignment_of(member: Struct) -> dict[str, tuple[int, ...]]:
-    """Returns the partitions of a consumer's assignment; none when the bytes cannot be parsed."""
+    """Returns topic -> partitions of the bytes `memberAssignment` that a leader wrote
+    (ConsumerProtocolAssignment); an empty dict when the bytes cannot be parsed, as for other
+    protocol types."""
     data = bytes(member.memberAssignment)
     found: dict[str, tuple[int, ...]] = {}
     try:
@@ -175,7 +188,8 @@ def assignment_of(member: Struct) -> dict[str, tuple[int, ...]]:
 
 
 def committed_offsets(cluster: Cluster, group_id: str) -> Offsets:
-    """Returns all committed offsets of a group, by topic and partition."""
+    """Returns all committed offsets of a group: topic -> partition -> offset of the next record to
+    read. An unknown group has none. Raises KafkaError, ClientError."""
 
     def step(connection: Connection) -> Offsets:
         body = request(OFFSET_FETCH).cls(groupId=group_id, topics=None)
@@ -192,7 +206,8 @@ def committed_offsets(cluster: Cluster, group_id: str) -> Offsets:
 
 
 def commit_offsets(cluster: Cluster, group_id: str, offsets: Offsets) -> None:
-    """Sets committed offsets of a group. Raises NonEmptyGroup while the group has members."""
+    """Sets committed offsets of a group without members: topic -> partition -> offset. Raises
+    NonEmptyGroup while the group has members, UnknownTopicOrPartition, ClientError."""
 
     def step(connection: Connection) -> None:
         message = request(OFFSET_COMMIT)
@@ -228,7 +243,8 @@ def _state(cluster: Cluster, group_id: str) -> str:
 
 
 def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> None:
-    """Deletes groups. Raises the first refusal after it has tried all of them."""
+    """Deletes groups with their committed offsets. Raises the first GroupIdNotFound or
+    NonEmptyGroup after it has tried all groups; another error at once."""
 
     def of(group_id: str) -> Callable[[Connection], None]:
         def step(connection: Connection) -> None:
@@ -252,7 +268,8 @@ def with_coordinator(
     cluster: Cluster, name: str, step: Callable[[Connection], T], *, kind: int = GROUP
 ) -> T:
     """Returns what `step` returns for a connection to the coordinator of a group or a transactional
-    id. Repeats it after retriable errors."""
+    id (`kind`: GROUP or TRANSACTION). Finds the coordinator and calls `step` again after retriable
+    errors, within the timeout of the cluster, and raises the last error."""
     what = "group" if kind == GROUP else "transactional id"
     fields = {} if kind == GROUP else {"keyType": kind}
 

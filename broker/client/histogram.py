@@ -18,6 +18,7 @@ class Histogram:
         self._buckets: dict[int, int] = {}
 
     def add(self, value: int) -> None:
+        """Counts one value; a negative one counts as 0."""
         value = max(value, 0)
         self.smallest = min(self.smallest, value) if self.count else value
         self.largest = max(self.largest, value)
@@ -28,10 +29,12 @@ class Histogram:
 
     @property
     def mean(self) -> float:
+        """Returns the mean of the values; 0.0 without values."""
         return self.total / self.count if self.count else 0.0
 
     def percentile(self, part: float) -> int:
-        """Returns the upper bound of the bucket that has this percentile. `part`: from 0 to 1."""
+        """Returns an upper bound of a percentile: the largest value of its bucket, and at most the
+        largest value that was added. `part`: from 0 to 1, so 0.99 for p99."""
         wanted, passed = part * self.count, 0
         for bucket in sorted(self._buckets):
             passed += self._buckets[bucket]

@@ -34,7 +34,9 @@ class Kerberos:
         return f"principal {self.principal}" if self.principal else "the principal of the tickets"
 
     def authenticate(self, exchange: Callable[[bytes], bytes], host: str) -> None:
-        """Logs in. Raises AuthenticationFailed, BadSetting."""
+        """Logs in with a Kerberos ticket for `SERVICE/host` (RFC 4752), without a security layer.
+        `exchange` sends a token and returns the broker's. Raises AuthenticationFailed,
+        BadSetting."""
         gssapi = gssapi_package()
         try:
             context = self._context(gssapi, host)

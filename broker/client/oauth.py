@@ -60,7 +60,9 @@ class OAuthBearer:
         return f"client {self.client_id}" if self.client_id else f"the user of {self.url}"
 
     def authenticate(self, exchange: Callable[[bytes], bytes], _host: str) -> None:
-        """Logs in. Raises AuthenticationFailed; CannotConnect when it cannot reach the endpoint."""
+        """Logs in with a token of the endpoint or the file (RFC 7628). `exchange` sends a message
+        and returns the broker's. Raises AuthenticationFailed; CannotConnect when the endpoint
+        cannot be reached."""
         more = "".join(f"{name}={value}\x01" for name, value in self.extensions)
         first = f"n,,\x01auth=Bearer {self._token()}\x01{more}\x01"
         try:

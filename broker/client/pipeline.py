@@ -54,6 +54,7 @@ class Pipeline(Generic[Note]):
         self._received = bytearray()
 
     def fileno(self) -> int:
+        """Returns the descriptor of the socket, for a selector."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -67,13 +68,17 @@ class Pipeline(Generic[Note]):
 
     @property
     def wants_out(self) -> bool:
+        """Returns whether bytes of a request wait until the socket can take them."""
         return bool(self._unsent)
 
     def send(
         self, key: int, version: int, body: Struct, note: Note, *, counted_from_ns: int,
         is_answered: bool = True,
     ) -> None:  # fmt: skip
-        """Sends a request. Allowed only while `is_free`."""
+        """Sends a request, or as much of it as the socket takes now. Allowed only while `is_free`.
+        `note`: a value that `pump` returns with the answer; `counted_from_ns`: the monotonic time
+        from which its latency counts. Logs in again first when the login is due. Raises
+        ConnectionLost, AuthenticationFailed."""
         assert not self._unsent and len(self.sent) < self.in_flight_max
         if self.connection.is_login_due and not self.sent:
             self._log_in()

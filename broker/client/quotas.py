@@ -21,8 +21,9 @@ class Quota(NamedTuple):
 
 
 def describe_quotas(cluster: Cluster, names: Names) -> list[Quota]:
-    """Returns the quotas of the entities that have these names, and may have others. Raises
-    KafkaError, ClientError."""
+    """Returns the quotas of the entities that have these names, and may have others too. `names`:
+    entity type (user, client-id, ip) -> name; None: the default of the type. Raises KafkaError,
+    ClientError."""
     message = request(DESCRIBE_QUOTAS)
     row = message.struct("components")
     rows = [
@@ -39,8 +40,9 @@ def describe_quotas(cluster: Cluster, names: Names) -> list[Quota]:
 
 
 def alter_quotas(cluster: Cluster, names: Names, values: Mapping[str, float | None]) -> None:
-    """Sets the quotas of one entity, by key; the value None removes a quota. Raises KafkaError,
-    ClientError."""
+    """Sets quotas of one entity. `names`: entity type -> name, None: the default; `values`: key,
+    such as producer_byte_rate, -> value in the unit of the key (bytes/s, percent); None removes the
+    quota. Raises InvalidRequest, ClientError."""
     message = request(ALTER_QUOTAS)
     entry, part, op = (message.struct(p) for p in ("entries", "entries.entity", "entries.ops"))
     row = entry(
@@ -59,6 +61,7 @@ def alter_quotas(cluster: Cluster, names: Names, values: Mapping[str, float | No
 
 
 def entity_text(names: Names) -> str:
+    """Returns an entity as a text for people: `user alice, the default client-id`."""
     return ", ".join(
         f"the default {kind}" if name is None else f"{kind} {name}" for kind, name in names.items()
     )

@@ -87,7 +87,9 @@ class Reader:
                 yield self._records(partition, row)
 
     def batches(self) -> Iterator[tuple[int, Batch]]:
-        """Yields every batch as it is stored, also control batches and aborted transactions."""
+        """Yields (partition, batch) for every batch as it is stored, also control batches and
+        aborted transactions, which iteration over records leaves out. A batch may begin before the
+        first offset. Raises UnreadableRecords, KafkaError, ClientError."""
         while self._open():
             for partition, row in self.cluster.retrying(
                 lambda: self._fetch(self._open()), topic=self.topic

@@ -25,14 +25,16 @@ class Move(NamedTuple):
 
     @property
     def target(self) -> tuple[int, ...]:
+        """Returns the replicas after the end of the reassignment."""
         return tuple(row for row in self.replicas if row not in self.removing)
 
 
 def elect_leaders(
     cluster: Cluster, kind: int, wanted: Iterable[Place]
 ) -> dict[Place, KafkaError | None]:
-    """Elects leaders of the wanted partitions (Kafka 2.2 and later). Returns the error of each
-    partition, None for an elected one, without the partitions that need no election."""
+    """Elects leaders of the wanted partitions (KIP-460; Kafka 2.2 and later). `kind`: PREFERRED or
+    UNCLEAN. Returns the error of each partition, None for an elected one, without the partitions
+    that need no election. Raises NotSpokenByBroker and other ClientErrors."""
     by_topic = _by_topic((place, None) for place in wanted)
     message = request(ELECT_LEADERS)
     rows = [message.struct("topicPartitions")(topic=n, partitions=list(p)) for n, p in by_topic]
@@ -92,7 +94,8 @@ def alter_reassignments(
 
 
 def list_reassignments(cluster: Cluster) -> dict[Place, Move]:
-    """Returns all reassignments in progress (Kafka 2.4 and later)."""
+    """Returns all reassignments in progress, by topic and partition (KIP-455; Kafka 2.4 and later).
+    Raises ClusterAuthorizationFailed, NotSpokenByBroker and other ClientErrors."""
     body = request(LIST_REASSIGNMENTS).cls(topics=None, timeoutMs=round(1000 * cluster.timeout_s))
 
     def step() -> Struct:
@@ -110,7 +113,8 @@ def list_reassignments(cluster: Cluster) -> dict[Place, Move]:
 
 
 def refusal(code: int, topic: str, index: int, message: str | None) -> KafkaError | None:
-    """Returns the error of one partition, with the client's usual text; None for success."""
+    """Returns the error of one partition that a row of an answer reports; None for success.
+    `message`: the broker's text; None: the client's usual text."""
     try:
         raise_for(code, f"topic {topic}" if message is None else f"{topic}-{index}", message)
     except KafkaError as error:

@@ -23,6 +23,10 @@ class UserCredential(NamedTuple):
 
 
 class NewCredential(NamedTuple):
+    """A credential to be stored. `mechanism`: 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512;
+    `salted_password`: of `salt` and `iterations` (RFC 5802), so the broker does not get the
+    password."""
+
     user: str
     mechanism: int
     iterations: int
@@ -55,7 +59,9 @@ def describe_users(cluster: Cluster, name: str | None = None) -> list[UserCreden
 
 
 def store_credentials(cluster: Cluster, credentials: Iterable[NewCredential]) -> None:
-    """Stores credentials. Raises the first refusal after it has stored those of the other users."""
+    """Stores SCRAM credentials; a user has at most one for each mechanism (KIP-554). Raises the
+    first refusal (UnacceptableCredential) after the broker has stored those of the other users, and
+    ClientError."""
     row = request(ALTER_USERS).struct("upsertions")
     rows = [
         row(
@@ -71,8 +77,8 @@ def store_credentials(cluster: Cluster, credentials: Iterable[NewCredential]) ->
 
 
 def delete_credentials(cluster: Cluster, user: str, mechanisms: Iterable[int]) -> None:
-    """Deletes credentials. Raises ResourceNotFound when the user has no credential for a
-    mechanism."""
+    """Deletes the credentials of a user for these mechanisms (1: SCRAM-SHA-256, 2: SCRAM-SHA-512).
+    Raises ResourceNotFound when the user has no credential for a mechanism."""
     row = request(ALTER_USERS).struct("deletions")
     rows = [row(name=user, mechanism=mechanism) for mechanism in mechanisms]
     _alter(cluster, request(ALTER_USERS).cls(deletions=rows))

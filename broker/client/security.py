@@ -43,7 +43,9 @@ class Tls:
     check_host: bool = True
 
     def wrapped(self, plain: socket.socket, host: str) -> ssl.SSLSocket:
-        """Returns the TLS connection over a connected socket. Raises CannotConnect, NoTls."""
+        """Returns the TLS connection over a connected socket, after the handshake; it closes
+        `plain` when that fails. `host`: the name that the broker's certificate must have. Raises
+        NoTls when no attempt can succeed (settings, certificate), otherwise CannotConnect."""
         try:
             return self.context().wrap_socket(plain, server_hostname=host)
         except (NoTls, OSError, ValueError) as error:  # SSLError is an OSError
@@ -53,7 +55,8 @@ class Tls:
             raise kind(f"no TLS with {host}: {error}") from error
 
     def context(self) -> ssl.SSLContext:
-        """Returns the context for Python's ssl. Raises NoTls."""
+        """Returns a new context for Python's ssl with these certificates. Raises NoTls when a file
+        or text cannot be read."""
         try:
             if _is_pem(self.trusted):
                 context = ssl.create_default_context(cadata=self.trusted)
@@ -132,7 +135,8 @@ class Sasl:
         return f"{'delegation token' if self.by_token else 'user'} {self.user}"
 
     def authenticate(self, exchange: Callable[[bytes], bytes], _host: str) -> None:
-        """Logs in. Raises AuthenticationFailed."""
+        """Logs in with PLAIN (RFC 4616) or SCRAM (RFC 5802), and checks the broker's signature of
+        SCRAM. Raises AuthenticationFailed."""
         if self.mechanism == "PLAIN":
             exchange(b"\0" + self.user.encode() + b"\0" + self.password.encode())
         else:
@@ -181,7 +185,8 @@ class Security:
 
 
 def protocol_of(security: Security | None) -> str:
-    """Returns Kafka's name of the protocol that a listener for such a connection has."""
+    """Returns Kafka's name of the protocol that a listener for such a connection has: PLAINTEXT,
+    SSL, SASL_PLAINTEXT or SASL_SSL. None: PLAINTEXT."""
     if security is None:
         return "PLAINTEXT"
     below = "PLAINTEXT" if security.tls is None else "SSL"

@@ -23,7 +23,8 @@ class SharePosition:
 
 
 def describe_share_group(cluster: Cluster, group_id: str) -> Group:
-    """Returns a share group with its members. Raises GroupIdNotFound."""
+    """Returns a share group with its members and their assignments (KIP-932). Raises
+    GroupIdNotFound, also for a group of another protocol; NotSpokenByBroker, ClientError."""
 
     def step(connection: Connection) -> Struct:
         body = request(DESCRIBE).cls(groupIds=[group_id])
@@ -46,8 +47,8 @@ def describe_share_group(cluster: Cluster, group_id: str) -> Group:
 
 
 def share_positions(cluster: Cluster, group_id: str) -> dict[str, dict[int, SharePosition]]:
-    """Returns the positions of a share group in all partitions for which it has a state, by topic
-    and partition."""
+    """Returns the positions of a share group: topic -> partition -> SharePosition, for all
+    partitions for which the group has a state. Raises KafkaError, ClientError."""
 
     def step(connection: Connection) -> dict[str, dict[int, SharePosition]]:
         asked = request(DESCRIBE_OFFSETS)
@@ -71,7 +72,8 @@ def _known(number: int) -> int | None:
 
 
 def alter_share_offsets(cluster: Cluster, group_id: str, offsets: Offsets) -> None:
-    """Sets the start offsets of a share group. Raises NonEmptyGroup while it has members."""
+    """Sets the start offsets of a share group: topic -> partition -> offset; records before it are
+    not delivered any more. Raises NonEmptyGroup while the group has members."""
     with_coordinator(cluster, group_id, _altering(group_id, offsets))
 
 

@@ -41,7 +41,8 @@ class Prepared(NamedTuple):
 
 
 def bumps_epochs(connection: Connection) -> bool:
-    """Returns whether the cluster uses transactions of version 2 (KIP-890)."""
+    """Returns whether the cluster uses transactions of version 2 (KIP-890): EndTxn then bumps the
+    epoch, and Produce adds partitions itself."""
     return connection.features.get("transaction.version", 0) >= 2
 
 
@@ -57,10 +58,13 @@ class TransactionalId:
 
     @property
     def prepared(self) -> Prepared:
+        """Returns what `end_transaction` needs to end the current transaction, also in another
+        process."""
         return Prepared(self.name, self.producer_id, self.producer_epoch)
 
     def sequences_of(self, topic: str) -> dict[int, int]:
-        """Returns the next sequence number of each partition; a new epoch clears them."""
+        """Returns the next sequence number of each partition of a topic, a dict that the caller
+        updates; a new epoch clears it."""
         return self._sequences.setdefault(topic, {})
 
     def claim(self) -> None:
@@ -107,8 +111,8 @@ class TransactionalId:
         with_coordinator(self.cluster, self.name, ask, kind=TRANSACTION)
 
     def end(self, *, commit: bool) -> None:
-        """Ends the transaction. Raises InvalidTxnState or ProducerFenced when it has ended in
-        another way."""
+        """Ends the transaction, whose records must all be acknowledged. Raises InvalidTxnState or
+        ProducerFenced when it has ended in another way, KafkaError, ClientError."""
         ended = _end(self.cluster, self.prepared, commit)
         self._included.clear()
         if ended.producerId >= 0:

@@ -25,7 +25,8 @@ SEVERAL_FROM, DURATION_FROM, PATTERN_FROM = 4, 1, 2
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """A transaction that a partition holds open."""
+    """A transaction that a partition holds open: a row of DescribeProducers (61). `start_offset`:
+    of its first record; `last_timestamp`: of its last batch, in ms since 1970."""
 
     topic: str
     partition: int
@@ -37,6 +38,7 @@ class OpenTransaction:
 
 
 def raise_for(code: int, what: str) -> None:
+    """Raises the error of a code with the subject `what`; does nothing for 0."""
     if code:
         error = error_of(code)
         raise error(f"{what}: {error.meaning}")
@@ -50,9 +52,10 @@ def list_transactions(
     longer_than_ms: int = -1,
     pattern: str | None = None,
 ) -> list[Struct]:
-    """Returns the rows of every broker: transactionalId, producerId, transactionState. `states`,
-    `producer_ids`, `longer_than_ms` and `pattern` are filters. Raises ValueError for an unknown
-    state."""
+    """Returns the rows of every broker, sorted by id: transactionalId, producerId,
+    transactionState. `states`, `producer_ids`, `longer_than_ms` (-1: all) and `pattern` (a regular
+    expression, KIP-1152) are filters. Raises ValueError for an unknown state, KafkaError,
+    ClientError."""
     low = PATTERN_FROM if pattern is not None else DURATION_FROM if longer_than_ms >= 0 else 0
     body = request(LIST_TRANSACTIONS).cls(
         stateFilters=list(states), producerIdFilters=list(producer_ids)
@@ -100,7 +103,8 @@ def _coordinator(cluster: Cluster, name: str) -> Connection:
 def open_transactions(
     cluster: Cluster, topic: str, partitions: Iterable[int]
 ) -> Iterator[OpenTransaction]:
-    """Yields the transactions that these partitions hold open."""
+    """Yields the transactions that these partitions hold open, each of which stops its last stable
+    offset (KIP-664). Raises UnknownTopicOrPartition, ClientError."""
     message = request(DESCRIBE_PRODUCERS)
     for index in partitions:
         rows = [message.struct("topics")(name=topic, partitionIndexes=[index])]
@@ -129,7 +133,9 @@ def open_transactions(
 def hanging_transactions(
     cluster: Cluster, topics: Iterable[str], older_than_ms: int
 ) -> list[OpenTransaction]:
-    """Returns the open transactions of the partitions that no coordinator will ever end."""
+    """Returns the open transactions that no coordinator will end: its state of the producer id
+    lacks the partition (KIP-664). `older_than_ms`: how old the last batch must be, so that no
+    running transaction is found. Raises KafkaError, ClientError."""
     now_ms = int(time.time() * 1000)
     suspects = [
         row
@@ -151,7 +157,8 @@ def hanging_transactions(
 
 
 def abort_transaction(cluster: Cluster, found: OpenTransaction) -> None:
-    """Writes the marker that ends an open transaction in its partition."""
+    """Writes an abort marker, which ends an open transaction in its partition only. Use it for
+    hanging transactions. Raises ClusterAuthorizationFailed, KafkaError, ClientError."""
     message = request(WRITE_TXN_MARKERS)
     topic = message.struct("markers.topics")(name=found.topic, partitionIndexes=[found.partition])
     marker = message.struct("markers")(
