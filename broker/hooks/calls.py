@@ -135,7 +135,8 @@ class Calls:
         return answer
 
     def close(self, plugin: Plugin) -> None:
-        """Ends the waiting threads and the process of a plugin."""
+        """Ends the waiting threads of a plugin, and its process if it has one. A thread in a call
+        ends after the call."""
         with self._lock:
             threads = self._waiting.pop(id(plugin), [])
         for thread in threads:

@@ -40,7 +40,8 @@ VIEWS: dict[str, type[Any]] = {
 
 
 def encode(value: Any) -> bytes:
-    """Returns a whole frame. Raises ValueError for a value of an unknown class."""
+    """Returns a value as a whole frame with its size. Raises ValueError for a value of an unknown
+    class, or a frame of more than FRAME_BYTES_MAX bytes."""
     blobs: list[bytes] = []
     text = json.dumps(_put(value, blobs), separators=(",", ":")).encode()
     size_bytes = 4 + len(text) + sum(len(blob) for blob in blobs)
@@ -51,7 +52,8 @@ def encode(value: Any) -> bytes:
 
 
 def decode(frame: bytes) -> Any:
-    """Returns the value of a frame, given without its size. Raises ValueError."""
+    """Returns the value of a frame, given without its size. Raises ValueError for bytes that
+    `encode` cannot have made."""
     if len(frame) < 4:
         raise ValueError("a frame is too short")
     end = 4 + int.from_bytes(frame[:4], "big")

@@ -25,7 +25,8 @@ UNBOUNDED = 0
 
 
 def hook(budget_ms: int) -> Callable[[F], F]:
-    """Declares a specification with the budget of a call; UNBOUNDED: the caller waits."""
+    """Declares a specification. `budget_ms`: the time that one call may take; UNBOUNDED: the caller
+    waits as long as the call takes."""
 
     def made(function: F) -> F:
         function.budget_ms = budget_ms  # type: ignore[attr-defined]

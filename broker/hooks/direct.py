@@ -95,6 +95,7 @@ def caller(plugin: Plugin, hook: str) -> Callable[..., Any] | None:
 
 @cache
 def arguments_of(hook: str) -> tuple[str, ...]:
-    """Returns the names of the arguments of a specification."""
+    """Returns the names of the arguments that the specification of a hook of the broker has, in
+    order."""
     found = inspect.signature(getattr(specs.Specs, hook)).parameters
     return tuple(name for name in found if name != "self")

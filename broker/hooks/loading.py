@@ -65,7 +65,8 @@ def _of_entry_point(row: EntryPoint) -> Found:
 
 
 def find(name: str) -> Found:
-    """Returns the installed plugin with this name. Raises CannotLoad when there is none."""
+    """Returns the installed plugin with this name, a built-in one or an entry point. Raises
+    CannotLoad when there is none, or several packages have one of this name."""
     if name in BUILTIN:
         return _builtin(name)
     found = [row for row in _others() if row.name == name]
@@ -100,7 +101,8 @@ def name_taken(plugin: Found, among: Iterable[Found]) -> str | None:
 
 
 def author_of(found: Found) -> Any:
-    """Returns the object that the entry point refers to. Raises CannotLoad."""
+    """Imports and returns the object that the entry point refers to, a class or a module. Raises
+    CannotLoad with the error of the import."""
     module, _, attribute = found.target.partition(":")
     try:
         target: Any = importlib.import_module(module)
@@ -209,6 +211,6 @@ def forget_modules(target: str) -> None:
 
 
 def summary(author: Any) -> str:
-    """Returns the first line of the plugin's docstring."""
+    """Returns the first paragraph of the docstring of the plugin, or of its module, as one line."""
     text = inspect.getdoc(author) or inspect.getdoc(inspect.getmodule(author)) or ""
     return text.strip().split("\n\n")[0].replace("\n", " ")

@@ -77,19 +77,22 @@ class BadOptions(ValueError):
 
 
 def options_of(name: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Returns the texts of one plugin, by key, from all settings `plugin.*`."""
+    """Returns the options of one plugin as texts, by key: `plugin.NAME.key` of `settings` without
+    the prefix."""
     prefix = f"{PREFIX}{name}."
     return {key[len(prefix) :]: text for key, text in settings.items() if key.startswith(prefix)}
 
 
 def split(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Splits texts into (options of COMMON, options of the plugin)."""
+    """Splits texts by key into (options of COMMON, which every plugin has; options of the plugin
+    itself)."""
     common = {key: text for key, text in texts.items() if key in COMMON}
     return common, {key: text for key, text in texts.items() if key not in COMMON}
 
 
 def parse(name: str, schema: Mapping[str, Option], texts: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the typed values of all options of a schema. Raises BadOptions."""
+    """Returns the typed values of all options of a schema, with defaults. Raises BadOptions with
+    one line for each unknown key, missing option and wrong value."""
     problems = [
         f"{PREFIX}{name}.{key}: the plugin {name} has no such option."
         f" Its options are {', '.join(sorted([*schema, *COMMON]))}."
@@ -113,7 +116,8 @@ def parse(name: str, schema: Mapping[str, Option], texts: Mapping[str, str]) -> 
 
 
 def schema_of(made_by: object) -> Mapping[str, Option]:
-    """Returns the OPTIONS of a plugin's class. Raises BadOptions for an invalid declaration."""
+    """Returns the OPTIONS of a plugin's class: name -> Option; an empty mapping without them.
+    Raises BadOptions for an invalid declaration, also for a name of COMMON."""
     schema = getattr(made_by, "OPTIONS", {})
     right = isinstance(schema, Mapping) and all(
         isinstance(key, str) and isinstance(row, Option) and row.kind in KINDS

@@ -77,6 +77,9 @@ class Child:
             return self._start()
 
     def call(self, hook: str, arguments: list[Any]) -> Any:
+        """Calls a hook in the process and returns its answer; starts a process that has ended
+        again, after a pause. Raises ChildFailed when the process ends or its answer cannot be
+        parsed, RuntimeError with the traceback of the plugin."""
         with self._one_call:
             if self._line is None:
                 self._start_again()
@@ -184,7 +187,8 @@ class Child:
 def load_in_process(
     name: str, texts: Mapping[str, str], common: Mapping[str, Any], any_module: bool = False
 ) -> Plugin:
-    """Loads the plugin in a child process and returns it. Raises CannotLoad."""
+    """Loads the plugin in a child process and returns it. `texts`: its options; `common`: the
+    parsed options of COMMON; `any_module`: as in `load`. Raises CannotLoad."""
     child = Child(
         name, texts, common["memory.max.bytes"], any_module, environment=common["environment"]
     )

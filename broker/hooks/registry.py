@@ -96,7 +96,9 @@ class Registry:
         return problems
 
     def made(self, names: Sequence[str]) -> list[Plugin]:
-        """Creates the plugins of the setting `plugins` without using them. Raises CannotLoad."""
+        """Creates the plugins with these names without using them; the caller closes them, or uses
+        them by `load`. Raises CannotLoad with the problems of all names; then it has closed what it
+        created."""
         settings = self._settings()
         problems: list[str] = []
         made: list[Plugin] = []
@@ -211,7 +213,8 @@ class Registry:
             return self._plugins[name]
 
     def problem_of(self, name: str, hook: str) -> str:
-        """Returns why a topic cannot name a plugin for this hook; "" when it can."""
+        """Returns why a topic cannot name the plugin for this hook (it does not run, or does not
+        implement the hook); "" when it can."""
         found = self._plugins.get(name)
         if found is None:
             settings = self._settings()
@@ -236,20 +239,25 @@ class Registry:
     # -- calls ----------------------------------------------------------------------------------
 
     def tell(self, plugin: Plugin, hook: str, arguments: Mapping[str, Any]) -> None:
-        """Calls a hook that has no return value of all plugins that implement it."""
+        """Calls a hook without a return value of one plugin, if the plugin implements it. A failure
+        is logged and counted."""
         if hook in plugin.hooks:
             self.calls.call(plugin, hook, arguments)
 
     def tell_all(self, hook: str, arguments: Mapping[str, Any]) -> None:
+        """Calls a hook without a return value of all plugins that implement it."""
         for plugin in self.plugins():
             self.tell(plugin, hook, arguments)
 
     def own_metrics(self, plugin: Plugin) -> Mapping[str, Mapping[str, float]]:
+        """Returns the plugin's own metrics: name -> topic -> value; an empty mapping when the
+        plugin does not implement the hook or fails."""
+
         def checked(answer: Any) -> Mapping[str, Mapping[str, float]]:
             try:
                 return {
-                    str(figure): {str(topic): float(value) for topic, value in values.items()}
-                    for figure, values in answer.items()
+                    str(name): {str(topic): float(value) for topic, value in values.items()}
+                    for name, values in answer.items()
                 }
             except (AttributeError, TypeError, ValueError):
                 raise BadAnswer(f"it answered {str(answer)[:200]}") from None
@@ -260,6 +268,7 @@ class Registry:
         return {} if found is FAILED else dict(found)
 
     def implements(self, hook: str) -> bool:
+        """Returns whether a plugin of the setting `plugins` implements the hook."""
         return any(hook in plugin.hooks for plugin in self._named)
 
     def _answers(
@@ -340,15 +349,20 @@ class Registry:
         return made
 
     def should_roll(self, view: LogView, now_ms: int) -> bool:
+        """Returns whether a plugin wants to roll the active segment. A failure counts as no.
+        `now_ms`: the broker's wall clock."""
         arguments = {"log": view, "now_ms": now_ms}
         return any(found is True for _, found in self._answers("should_roll", arguments, _bool))
 
     def should_flush(self, view: UnflushedLog) -> bool:
+        """Returns whether a plugin wants to flush the log now. A failure counts as no."""
         return any(
             found is True for _, found in self._answers("should_flush", {"log": view}, _bool)
         )
 
     def may_compact(self, view: DirtyLog) -> bool:
+        """Returns whether the log may be compacted: no plugin answered False, and no plugin with
+        `on.failure=closed` failed."""
         return not any(
             found is False or (found is FAILED and plugin.is_closed)
             for plugin, found in self._answers("may_compact", {"log": view}, _bool)
@@ -357,6 +371,11 @@ class Registry:
     def place_partitions(
         self, brokers: Sequence[int], partition_count: int, replication_factor: int, first: int
     ) -> list[tuple[int, ...]] | None:
+        """Returns the replicas of each new partition from the first plugin that places them; None:
+        the broker places them. `first`: the index of the first new partition. A wrong answer
+        (number of partitions or replicas, unknown or repeated brokers) counts as a failure, after
+        which the next plugin is asked."""
+
         def checked(answer: Any) -> list[tuple[int, ...]] | None:
             if answer is None:
                 return None
@@ -381,6 +400,8 @@ class Registry:
     def choose_log_directory(
         self, topic: str, partition: int, directories: Sequence[DirectoryView]
     ) -> str | None:
+        """Returns the path of the directory that the first plugin with an answer chose; None: the
+        broker chooses. An answer that is not one of `directories` counts as a failure."""
         paths = {row.path for row in directories}
 
         def checked(answer: Any) -> str | None:
@@ -397,7 +418,9 @@ class Registry:
         return None if found is None else str(found)
 
     def client_quota(self, quota: str, user: str, client_id: str) -> float | None:
-        """Returns the first answer that is a number; None when no plugin returns one."""
+        """Returns the first answer that is a number above 0, in the unit of the quota; None when no
+        plugin returns one. `quota`: producer_byte_rate, consumer_byte_rate or
+        request_percentage."""
 
         def checked(answer: Any) -> float | None:
             if answer is None:
@@ -420,7 +443,8 @@ class Registry:
         return False if answer is FAILED else answer
 
     def build_principal(self, name: str, connection: ConnectionView) -> str | Reject | None:
-        """Returns the answer of the plugin `name`; Reject when it fails or does not run."""
+        """Returns the answer of the plugin `name`: TYPE:NAME, a Reject, or None for Kafka's
+        principal; Reject when the plugin fails or does not run (KafkaPrincipalBuilder)."""
         arguments = {"connection": connection}
         answer = self._answer_of(name, "build_principal", arguments, _principal)
         if answer is FAILED:
@@ -468,9 +492,13 @@ class Registry:
         return None
 
     def refusal_of_topic(self, topic: NewTopicView) -> str | None:
+        """Returns why a plugin refuses a new topic; None when none does. A plugin with
+        `on.failure=closed` refuses it by failing. Kafka: CreateTopicPolicy."""
         return self._refusal("check_new_topic", {"topic": topic})
 
     def refusal_of_change(self, change: ConfigChange) -> str | None:
+        """Returns why a plugin refuses a change of a configuration; None when none does. A plugin
+        with `on.failure=closed` refuses it by failing. Kafka: AlterConfigPolicy."""
         return self._refusal("check_config_change", {"change": change})
 
     def _refusal(self, hook: str, arguments: Mapping[str, Any]) -> str | None:

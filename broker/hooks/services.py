@@ -19,14 +19,16 @@ class Services(Protocol):
         next use, also on open connections. Call it after the change."""
 
     def partition_count(self, topic: str) -> int:
-        """Returns the number of partitions of a topic, 0 when there is no such topic."""
+        """Returns the number of partitions of a topic; 0 when there is no such topic. It may be
+        called for any topic of the cluster."""
 
     def high_watermark(self, topic: str, partition: int) -> int:
         """Returns the high watermark: consumers see the records below it. Returns 0 for a partition
         that this broker does not lead."""
 
     def committed_offsets(self, topic: str, partition: int) -> Mapping[str, int]:
-        """Returns the committed offsets of a partition, by consumer group."""
+        """Returns consumer group -> committed offset for one partition, of the groups that this
+        broker coordinates. A group without a committed offset is missing."""
 
     def create_topic(self, topic: str, partition_count: int, configs: Mapping[str, str]) -> None:
         """Creates a topic with one replica; does nothing when the topic exists. Raises
@@ -42,5 +44,5 @@ class Services(Protocol):
         greater) up to the high watermark at the time of the call. Raises KafkaError."""
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
-        """Deletes the records below an offset: consumers no longer see them, and retention frees
-        their space. Raises KafkaError."""
+        """Deletes the records below the offset `before`: consumers no longer see them, and
+        retention frees their space (DeleteRecords). Raises KafkaError, such as OffsetOutOfRange."""

@@ -358,4 +358,5 @@ def names() -> list[str]:
 
 
 def budget_ms(name: str) -> int:
+    """Returns the time in ms that one call of this hook may take."""
     return int(getattr(Specs, name).budget_ms)

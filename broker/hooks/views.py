@@ -271,7 +271,8 @@ class RecordBatch:
         )
 
     def recoded(self, codec: int) -> bytes:
-        """Returns the same records, compressed with another codec."""
+        """Returns the bytes of a batch with the same records, offsets and producer fields,
+        compressed with another codec (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd)."""
         return batches.encode_batch(
             self.records,
             base_offset=self._batch.base_offset,

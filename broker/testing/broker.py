@@ -226,18 +226,20 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of the first listener, with the bound port."""
+        """Returns `host:port` of the first listener, with the bound port. Raises
+        BrokerNotRunning."""
         first = self._running_here().node.listening[0]
         return f"{first.host}:{first.port}"
 
     @property
     def directory(self) -> Path:
-        """The first log directory."""
+        """Returns the first log directory."""
         return Path(self._run.node.config.log_dirs[0])
 
     @property
     def clock(self) -> BrokerClock:
-        """The clock of this broker: `broker.clock.advance(hours=1)`."""
+        """Returns the clock of this broker: `broker.clock.advance(hours=1)`. Raises
+        BrokerNotRunning."""
         node = self._running_here().node
         return BrokerClock(node.clock, node.background)
 
@@ -262,7 +264,8 @@ class Broker:
         return name
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic and its records. Raises UnknownTopicOrPartition."""
+        """Deletes a topic and its records; returns when this broker has deleted them. Raises
+        UnknownTopicOrPartition."""
         deletion = self._running_here().node.serving.administration.deletion
         for error in deletion.delete([name]).values():
             raise error
@@ -380,7 +383,9 @@ class Broker:
         return self._run.disk.lay(call, error, times)
 
     def fill_disk(self, *, times: int | None = None) -> DiskFault:
-        """Makes every write to a log fail with ENOSPC, no space left on the device."""
+        """Makes writes to a log fail with ENOSPC (no space left on the device): the next `times`
+        writes, None: all until `clear_faults`. Returns the fault, which also is a context
+        manager."""
         return self.fail_disk("pwritev", 28, times=times)
 
     def clear_faults(self) -> None:

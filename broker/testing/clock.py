@@ -40,5 +40,6 @@ class BrokerClock:
             raise TimeoutError(f"the broker's repeating work did not end within {SETTLE_S} s")
 
     def set_wall(self, *, ms: int) -> None:
-        """Moves only the time of day, backwards when `ms` is negative, as a wrong clock does."""
+        """Moves only the time of day by `ms`, backwards when it is negative, as a wrong clock does.
+        Timeouts do not change."""
         self._clock.move_wall(ms)

@@ -54,7 +54,9 @@ class NoPlace(Exception):
 
 
 def error_answer(key: int, version: int, asked: Struct, code: int) -> Struct:
-    """Returns the response that reports the error. Raises NoPlace."""
+    """Returns the response to the request `asked` that reports the error `code` as Kafka does: in
+    each entry, or once for the whole request. Raises NoPlace when the response has no field for
+    it."""
     answer = _Answer(key, version, code)
     made = answer.cls()
     places = answer.places(made, asked, "", "")

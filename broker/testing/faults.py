@@ -101,7 +101,9 @@ class Faults:
         topic: str | None,
         client_id: str | None,
     ) -> Fault:
-        """Adds a rule; `times` None: until it is cleared. Raises ValueError."""
+        """Adds a rule for the requests of an API and returns it; `Broker.fail`, `delay` and `drop`
+        describe the arguments. Raises ValueError for an unknown API or error, or a negative
+        number."""
         if times is not None and times < 1:
             raise ValueError(f"times is {times}; it must be 1 or greater, or None")
         if delay_ms < 0:
@@ -123,14 +125,15 @@ class Faults:
         return rule
 
     def remove(self, rule: Fault | None = None) -> None:
-        """Removes one rule, or all."""
+        """Removes one rule, or all (None). Threads in `wait` of a removed rule go on waiting until
+        their timeout."""
         with self._struck:
             self._rules = [row for row in self._rules if rule is not None and row is not rule]
             self._set_gate()
             self._struck.notify_all()
 
     def wait(self, rule: Fault, timeout_s: float) -> None:
-        """Waits until the rule has no uses left. Raises TimeoutError."""
+        """Waits until the rule has no uses left. Raises TimeoutError after `timeout_s` seconds."""
         with self._struck:
             if not self._struck.wait_for(lambda: rule.left == 0, timeout_s):
                 raise TimeoutError(
@@ -180,7 +183,8 @@ class Faults:
         return pending.gated and pending.api_key in self._native_keys
 
     def gate(self, pending: PendingRequest) -> bool:
-        """Applies a rule to the request; returns True when the rule answers it."""
+        """Applies the first rule that fits the request; returns True when the request needs no
+        handler any more. Runs on request handlers."""
         for rule in list(self._rules):
             if rule.key == pending.api_key and self._strike(rule, pending):
                 return True
@@ -371,7 +375,8 @@ class DiskFaults:
         self._laid: list[DiskFault] = []
 
     def lay(self, call: Call, errno: int, times: int | None) -> DiskFault:
-        """Makes a system call fail with `errno`, `times` times; None: until it is cleared."""
+        """Makes a system call on the logs fail with `errno` (the number), `times` times; None:
+        until it is cleared. Returns the fault."""
         fault = DiskFault(self, call, errno, ALWAYS if times is None else times)
         with self._lock:
             self._lay(fault)
@@ -384,7 +389,7 @@ class DiskFaults:
             self._laid.append(fault)
 
     def fired(self, fault: DiskFault) -> int:
-        """Returns how often the call has failed."""
+        """Returns how often the fault has made the call fail."""
         with self._lock:
             return self._fired(fault)
 
@@ -393,7 +398,7 @@ class DiskFaults:
         return fault.fired_before + now
 
     def clear(self, fault: DiskFault | None = None) -> None:
-        """Removes one failing call, or all."""
+        """Removes one fault, or all (None). The other faults keep their counts."""
         with self._lock:
             laid, self._laid = self._laid, []
             for row in laid:

@@ -26,7 +26,8 @@ def batch_of(
     codec: str = "none",
     base_offset: int = 0,
 ) -> RecordBatch:
-    """Returns a batch as an interceptor gets it."""
+    """Returns a batch as an interceptor gets it. `records`: values or Records; `codec`: none, gzip,
+    snappy, lz4 or zstd. Raises KeyError for another codec."""
     data = encode_batch(records, codec=CODECS[codec], base_offset=base_offset)
     return RecordBatch(topic, partition, data, SIZE_MAX)
 

@@ -34,6 +34,7 @@ _topic_count = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declares the ini option `broker_settings`."""
     parser.addini(
         "broker_settings",
         "settings of the brokers that tests start, one name=value a line",
@@ -43,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Declares the marks `broker` and `topic`."""
     config.stash[_session_brokers] = []
     config.stash[_topic_count] = 0
     config.addinivalue_line(
@@ -65,7 +67,8 @@ def _ini_settings(config: pytest.Config) -> dict[str, object]:
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A broker for this test only, on a free port, with its data in memory."""
+    """A broker for this test only, on a free port, with its data in memory. The mark
+    `broker(settings, durable=True)` gives settings, and puts its data on a disk."""
     from barnabas import Broker
 
     marker = request.node.get_closest_marker("broker")
@@ -77,7 +80,8 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def session_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """One broker for all tests of this process."""
+    """One broker for all tests of this process; with pytest-xdist, one for each worker. Use topics
+    of your own: other tests have theirs."""
     from barnabas import Broker
 
     with Broker(_ini_settings(request.config)) as running:
@@ -88,7 +92,8 @@ def session_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a new topic, which is deleted after the test."""
+    """The name of a new topic of the test's broker, which is deleted after the test. The mark
+    `topic(partitions=3, configs={...})` describes it."""
     from barnabas.errors import UnknownTopicOrPartition
 
     own = "broker" in request.fixturenames

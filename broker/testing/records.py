@@ -33,7 +33,9 @@ Expected = bytes | str | None | tuple[Any, Any] | Mapping[str, Any] | Record
 def read_records(
     log: LogHandle, partition: int, end_offset: int, *, size_max: int
 ) -> Iterator[Record]:
-    """Returns the records from the log start offset to `end_offset`, without control records."""
+    """Yields the records from the log start offset to `end_offset` (excluded), without control
+    records; also those of aborted transactions. `size_max`: the most bytes of a decompressed batch.
+    Raises CorruptRecords."""
     offset = log.start_offset
     while offset < end_offset:
         data = log.read(offset, READ_BYTES, limit_offset=end_offset)
@@ -53,7 +55,8 @@ def read_records(
 def difference(
     topic: str, found: Sequence[Record], expected: Iterable[Expected], in_order: bool
 ) -> str:
-    """Returns how the records differ from the expected ones; "" when they do not."""
+    """Returns how the records differ from the expected ones, as lines for a failure message; ""
+    when they do not. `in_order`: the order counts."""
     wanted = [_fields_of(row) for row in expected]
     lines = _in_order(found, wanted) if in_order else _in_any_order(found, wanted)
     if not lines:

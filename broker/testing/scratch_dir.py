@@ -25,7 +25,8 @@ SPARED_S = 60
 
 
 def make_scratch_dir(durable: bool) -> Path:
-    """Makes an empty directory and returns its path. `durable`: on a disk. Raises OSError."""
+    """Makes an empty directory with mode 0700 and returns its path: in memory, or with `durable` on
+    a disk ($TMPDIR). Removes directories that killed processes have left. Raises OSError."""
     if not durable and MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
         parent = MEMORY
     else:
