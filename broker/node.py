@@ -47,7 +47,8 @@ class NotStarted(RuntimeError):
 
 
 def open_embedded(directory: Path, wall_ms: Callable[[], int]) -> MetadataTree:
-    """Opens the metadata store of a single node: one file that is synced at every commit."""
+    """Opens the metadata store of a single node: an SQLite file in `directory` that is synced at
+    every commit. Raises StoreUnavailable, StoreInUse, StoreCorrupt, SchemaTooNew."""
     return EmbeddedTree(directory, clock_ms=wall_ms)
 
 

@@ -35,7 +35,8 @@ AbortedTransaction = tuple[int, int, int]  # producer id, first offset, last off
 
 
 def properties(path: Path) -> dict[str, str]:
-    """Returns the `name=value` lines of a file; an empty dict when the file cannot be read."""
+    """Returns the `name=value` lines of a file without its comments; an empty dict when the file
+    cannot be read."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -164,7 +165,8 @@ class LogDirectory:
             return False
 
     def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
-        """Returns the aborted transactions that overlap offsets [start, end)."""
+        """Returns (producer id, first offset, last offset) of the aborted transactions that overlap
+        offsets [start, end), from the .txnindex files. Raises DamagedFiles, NoFilesHere."""
         return self.of_one_state(lambda bases: self._aborted_in(bases, start, end))
 
     def _aborted_in(self, bases: list[int], start: int, end: int) -> list[AbortedTransaction]:

@@ -52,7 +52,8 @@ class Part:
 
 
 def ask_bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
-    """Fetches the bounds of these partitions. Raises errors of client and broker."""
+    """Fetches the bounds of these partitions, by partition: three ListOffsets requests to each
+    leader. Raises KafkaError, ClientError."""
     indexes = list(partitions)
     # The order of the requests matters: these offsets only grow, so the ends are not older than the
     # starts.
@@ -80,14 +81,16 @@ def checked_partitions(topic: str, there: Iterable[int], wanted: Iterable[int] |
 
 
 def moment_ms(place: datetime) -> int:
-    """Returns a time in ms since 1970. Raises ValueError for a time without a time zone."""
+    """Returns a time in ms since 1970. Raises ValueError for a time without a time zone, which
+    could be any of many times."""
     if place.tzinfo is None:
         raise ValueError(f"{place} has no time zone: it could be any of many moments")
     return round(place.timestamp() * 1000)
 
 
 def place_of(places: Places, partition: int, default: Place) -> Place:
-    """Returns the place for one partition; `default` when a mapping lacks it."""
+    """Returns the place for one partition: `places` itself, or its entry when it is a mapping;
+    `default` when the mapping lacks the partition."""
     return places.get(partition, default) if isinstance(places, Mapping) else places
 
 
@@ -114,7 +117,9 @@ def ranges(
     committed: bool,
     of_time: Mapping[int, Mapping[int, int]],
 ) -> list[Range]:
-    """Returns the ranges that are not empty, by partition. Raises OutOfRange and ValueError."""
+    """Returns the ranges that are not empty, by partition. `committed`: they end at the last stable
+    offset; `of_time`: partition -> timestamp in ms -> offset (see `ask_times`). Raises OutOfRange
+    for an offset outside a partition, ValueError for an unknown word."""
     found = []
     for index, known in sorted(bounds.items()):
         latest = known.latest(committed)
@@ -131,7 +136,8 @@ def ranges(
 
 
 def moments(start: Places, end: Places, partitions: Iterable[int]) -> dict[int, list[int]]:
-    """Returns the timestamps in ms whose offsets the scan needs, with their partitions."""
+    """Returns timestamp in ms -> partitions: the timestamps in `start` and `end` whose offsets the
+    scan needs. Raises ValueError for a time without a time zone."""
     found: dict[int, list[int]] = defaultdict(list)
     for index in partitions:
         for place in (place_of(start, index, 0), place_of(end, index, 0)):
@@ -143,7 +149,8 @@ def moments(start: Places, end: Places, partitions: Iterable[int]) -> dict[int, 
 def ask_times(
     cluster: Cluster, topic: str, wanted: Mapping[int, list[int]]
 ) -> dict[int, dict[int, int]]:
-    """Returns offsets by partition and timestamp in ms. Raises errors of client and broker."""
+    """Returns partition -> timestamp in ms -> offset of the first record at or after it, -1 when
+    there is none. `wanted`: timestamp -> partitions. Raises KafkaError, ClientError."""
     found: dict[int, dict[int, int]] = defaultdict(dict)
     for ms, partitions in wanted.items():
         rows = list_offsets(cluster, topic, dict.fromkeys(partitions, ms))
@@ -155,7 +162,9 @@ def ask_times(
 def directories_here(
     cluster: Cluster, topic: str, partitions: Iterable[int]
 ) -> dict[int, LogDirectory]:
-    """Returns the directories of the partitions whose leader's files are on this machine."""
+    """Returns the directories of the partitions whose leader's files are on this machine. The
+    leader names its log directories (DescribeLogDirs), and their meta.properties must have its
+    cluster id and node id. Raises KafkaError, ClientError when the topic cannot be described."""
     known = cluster.topic(topic)
     by_leader: dict[int, list[int]] = defaultdict(list)
     for index in partitions:
@@ -178,7 +187,8 @@ def directories_here(
 
 
 def is_of_node(log_dir: Path, cluster_id: str | None, node_id: int) -> bool:
-    """Returns whether the log directory's meta.properties name this cluster and node."""
+    """Returns whether the meta.properties of a log directory name this cluster and node; False when
+    the cluster id is not known."""
     return cluster_id is not None and owner_of(log_dir) == (cluster_id, str(node_id))
 
 
@@ -190,7 +200,8 @@ def owner_of(log_dir: Path) -> Owner:
 
 
 def is_of_topic(place: LogDirectory, topic_id: bytes) -> bool:
-    """Returns whether the directory exists and has this topic id, or none (Kafka before 2.8)."""
+    """Returns whether the partition's directory exists and has this topic id (16 bytes), or none
+    (Kafka before 2.8). Raises DamagedFiles."""
     return os.path.isdir(place.path) and place.topic_id() in (topic_id, NO_TOPIC_ID)
 
 

@@ -51,7 +51,7 @@ class Limits:
     body_bytes_max: int
 
     def builder(self, wanted: Range) -> ColumnsBuilder:
-        """Returns an empty builder for the records of a range."""
+        """Returns an empty builder that takes the records of a range, up to `batch_bytes`."""
         builder = ColumnsBuilder(partition=wanted.partition, body_bytes_max=self.body_bytes_max)
         builder.only(wanted.start, wanted.end, bytes_max=self.batch_bytes)
         return builder
@@ -159,7 +159,8 @@ def _read_answer(records: memoryview, builder: ColumnsBuilder) -> Iterator[Colum
 
 
 def check_topic_id(cluster: Cluster, topic: str, topic_id: bytes) -> None:
-    """Raises TopicRecreated when another topic has this name now."""
+    """Raises TopicRecreated when the topic was deleted and another one has this name now;
+    KafkaError, ClientError. `topic_id`: 16 bytes."""
     cluster.forget(topic)
     if (now := cluster.topic(topic).topic_id) != topic_id:
         raise _recreated(topic, topic_id, now)

@@ -60,7 +60,7 @@ class Scan:
 
     @property
     def ranges(self) -> list[Range]:
-        """The ranges that this scan reads."""
+        """Returns the ranges that this scan reads, one for each partition with records."""
         return [part.wanted for part in self.parts]
 
     def __iter__(self) -> Iterator[Columns]:
@@ -73,7 +73,8 @@ class Scan:
             yield from self.batches_of(part)
 
     def batches_of(self, part: Part) -> Iterator[Columns]:
-        """Yields the batches of one part."""
+        """Yields the batches of one part of `parts`, by ascending offset. Use it to read parts in
+        several processes."""
         return self._read(part, self._limits)
 
     def _read(self, part: Part, limits: Limits) -> Iterator[Columns]:
@@ -117,7 +118,8 @@ class Scan:
         return [columns for rows in found for columns in rows]
 
     def to_arrow(self, threads: int | None = None) -> Any:
-        """Returns a pyarrow.Table. `threads` as in `columns`."""
+        """Returns all records as a pyarrow.Table, whose memory they fill. `threads` as in
+        `columns`. Needs pyarrow."""
         import pyarrow
 
         found = [pyarrow.record_batch(columns) for columns in self.columns(threads)]
@@ -131,7 +133,7 @@ class Scan:
         return self.to_arrow().to_pandas(**options)
 
     def to_polars(self) -> Any:
-        """Returns a polars.DataFrame; does not need pyarrow."""
+        """Returns all records as a polars.DataFrame. Needs polars, but not pyarrow."""
         import polars
 
         return polars.DataFrame(self)

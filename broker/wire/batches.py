@@ -173,7 +173,8 @@ def batch_at(view: memoryview, at: int, size_max: int) -> Batch:
 
 
 def is_cut_off(data: memoryview, at: int) -> bool:
-    """Returns whether the batch or entry at this position announces more bytes than there are."""
+    """Returns whether the batch, or the message of magic 0 or 1, at byte `at` announces more bytes
+    than `data` has: a fetch may end in the middle of a batch."""
     if len(data) - at < MAGIC_AT + 1:
         return True
     size_bytes = 12 + int.from_bytes(data[at + 8 : at + 12], "big", signed=True)

@@ -49,7 +49,7 @@ class Regex:
             raise InvalidPattern(_reason(error)) from error
 
     def matches(self, text: str) -> bool:
-        """Returns whether the expression matches the whole text, as Java's Pattern.matches does."""
+        """Returns whether the expression matches the whole text, as Java's Matcher.matches does."""
         return self._compiled.fullmatch(text) is not None
 
     @property
@@ -57,7 +57,8 @@ class Regex:
         return int(self._compiled.groups)
 
     def replaced(self, text: str, replacement: Callable[[Match], str]) -> str:
-        """Returns the text with each match replaced, as Java's String.replaceAll does."""
+        """Returns the text with each match replaced, as Java's String.replaceAll does; `$1` in the
+        replacement is the first group."""
         return str(self._compiled.sub(replacement, text))
 
 

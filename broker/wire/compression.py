@@ -97,7 +97,8 @@ def decompress_into(
 
 
 def check_codec(codec: int, magic: int) -> None:
-    """Raises UnknownCodec unless batches of this magic may have the codec."""
+    """Raises UnknownCodec unless the codec (0 to 4, see CODECS) exists, and batches of this magic
+    may have it: zstd needs magic 2 (KIP-110)."""
     if codec not in CODEC_NAMES:
         raise UnknownCodec(f"codec {codec} is not one of {', '.join(CODECS)}")
     if codec == ZSTD and magic < 2:

@@ -30,7 +30,8 @@ def request_header_version(key: int, version: int) -> int:
 
 
 def response_header_version(key: int, version: int) -> int:
-    """Returns the version of a response's header. Raises UnsupportedVersion for an unknown key."""
+    """Returns the version of a response's header: 0 or 1; 0 for ApiVersions. Raises
+    UnsupportedVersion for an unknown key."""
     flexible_from = api_key(key).response_flexible_from
     if key == API_VERSIONS or flexible_from is None:
         return 0
@@ -81,7 +82,8 @@ def encode_request(
 def encode_request_header(
     key: int, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """Returns the header of a request whose body is already encoded."""
+    """Returns the header of a request whose body is already encoded, without the frame's size.
+    `client_id`: None is a null string. Raises UnsupportedVersion."""
     program, header = _request_header(key, version, correlation_id, client_id)
     return program.encode(header)
 

@@ -80,11 +80,13 @@ class RecordType(NamedTuple):
     value: Message
 
     def encode_key(self, key: Struct) -> bytes:
-        """Returns the bytes of a key. Raises UnwritableMessage."""
+        """Returns the bytes of a record's key: the int16 of this type and the fields. Raises
+        UnwritableMessage."""
         return _INT16.pack(self.type) + self.key.encode(key, KEY_VERSION)
 
     def encode_value(self, value: Struct, version: int) -> bytes:
-        """Returns the bytes of a value. Raises UnwritableMessage, UnsupportedVersion."""
+        """Returns the bytes of a record's value: the int16 of the version and the fields. Raises
+        UnwritableMessage, UnsupportedVersion."""
         return _INT16.pack(version) + self.value.encode(value, version)
 
     def read_value(self, data: Buffer) -> tuple[int, Struct]:
@@ -104,7 +106,8 @@ def record_types(topic: str) -> dict[int, RecordType]:
 
 @cache
 def record_type(topic: str, name: str) -> RecordType:
-    """Returns the type with a name such as "OffsetCommit". Raises KeyError."""
+    """Returns the type of the records of an internal topic with a name such as "OffsetCommit".
+    Raises KeyError."""
     number = next((number for number, known in _NAMES[topic].items() if known == name), None)
     if number is None:
         raise KeyError(f"{topic} has no records {name}")

@@ -13,12 +13,13 @@ from barnabas.wire.schema import Field, within
 
 
 def to_json(message: Message, value: Struct, version: int) -> dict[str, Any]:
-    """Returns the fields of `value` that this version has."""
+    """Returns the fields of `value` that this version has, as values for `json.dumps`."""
     return _struct_to_json(message, "", value, version)
 
 
 def from_json(message: Message, fields: dict[str, Any], version: int) -> Struct:
-    """Returns the object for which `to_json` returns `fields`. Raises ValueError."""
+    """Returns the object for which `to_json` returns `fields`. Raises ValueError for an unknown
+    field, or bytes that are not base64."""
     return _struct_from_json(message, "", fields, version)
 
 

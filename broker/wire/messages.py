@@ -48,6 +48,7 @@ class Message:
 
     @property
     def cls(self) -> type[Struct]:
+        """Returns the class of the whole message, whose keyword arguments are fields."""
         return self.struct("")
 
     def struct(self, path: str) -> type[Struct]:
@@ -62,7 +63,8 @@ class Message:
             return self._classes[path]
 
     def program(self, version: int) -> Program:
-        """Returns the codec of one version. Raises UnsupportedVersion."""
+        """Returns the codec of one version, which is made on first use. Raises
+        UnsupportedVersion."""
         found = self._programs.get(version)
         if found is not None:
             return found
@@ -76,15 +78,18 @@ class Message:
             return self._programs[version]
 
     def decode(self, data: Buffer, version: int, offset: int = 0) -> Struct:
-        """Returns the message in `data` from `offset` to the end. Raises MalformedMessage."""
+        """Returns the message in `data` from byte `offset` to the end. Raises MalformedMessage,
+        also when bytes remain, and UnsupportedVersion."""
         return self.program(version).decode_whole(data, offset)
 
     def encode(self, message: Struct, version: int) -> bytes:
-        """Returns the bytes of a message. Raises UnwritableMessage."""
+        """Returns the bytes of a message in this version, without header and size. Raises
+        UnwritableMessage for a value that the version cannot have, UnsupportedVersion."""
         return self.program(version).encode(message)
 
     def fields_at(self, path: str) -> list[Field]:
-        """Returns the fields of the struct at a path. Raises KeyError."""
+        """Returns the fields of the struct at a path such as "topics.partitions"; "" is the
+        message. Raises KeyError."""
         fields = self.schema.fields
         for step in path.split(".") if path else ():
             fields = next((f.fields for f in fields if f.name == step and f.base == "{}"), [])
@@ -137,6 +142,7 @@ class Message:
 
 
 def below(path: str, name: str) -> str:
+    """Returns the path of a field in the struct at `path`."""
     return f"{path}.{name}" if path else name
 
 
@@ -144,7 +150,8 @@ _made: dict[str, Message] = {}
 
 
 def by_name(name: str) -> Message:
-    """Returns the message with this name in the schema text. Raises KeyError."""
+    """Returns the message with this name in the schema text, such as "FetchRequest". Raises
+    KeyError."""
     found = _made.get(name)
     if found is None:
         with _making:
@@ -168,7 +175,8 @@ def request(key: int, version: int | None = None) -> Message:
 
 
 def response(key: int, version: int | None = None) -> Message:
-    """Returns the response of an API key. Raises UnsupportedVersion as `request` does."""
+    """Returns the response of an API key. Raises UnsupportedVersion for an unknown key, or when the
+    response lacks the given version."""
     if version is not None:
         api_key(key, version)
     return _response(key)

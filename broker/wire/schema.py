@@ -19,7 +19,8 @@ Span = tuple[int, int]
 
 
 def spans(text: str) -> tuple[Span, ...]:
-    """Parses version spans: "3+", "2-5", "4", or several of these with commas."""
+    """Parses version spans, "3+", "2-5", "4", or several of these with commas, into (first, last)
+    pairs; "3+" ends at OPEN_END. Raises ValueError."""
     found = []
     for part in text.split(","):
         if part.endswith("+"):
@@ -31,7 +32,7 @@ def spans(text: str) -> tuple[Span, ...]:
 
 
 def within(versions: tuple[Span, ...], version: int) -> bool:
-    """Returns whether one of the spans has the version."""
+    """Returns whether one of the version spans includes the version."""
     return any(low <= version <= high for low, high in versions)
 
 
@@ -108,6 +109,7 @@ class Place(NamedTuple):
 
 @cache
 def text_of(file: str) -> str:
+    """Returns the text of a file of SCHEMAS; a process reads each file once."""
     with open(join(SCHEMAS, file), encoding="utf-8") as text:
         return text.read()
 
@@ -129,7 +131,8 @@ def places() -> dict[str, Place]:
 
 
 def schema_of(name: str) -> Schema:
-    """Returns the schema of one message. Raises KeyError when no message has that name."""
+    """Returns the schema of one message, parsed at each call. Raises KeyError when no message has
+    that name."""
     place = places()[name]
     head, *lines = text_of(place.file)[place.start : place.end].splitlines()
     kind, _, *words = head.split()
@@ -146,7 +149,8 @@ def schema_of(name: str) -> Schema:
 
 
 def fields_of(lines: list[str]) -> list[Field]:
-    """Returns the tree of fields that the indentation describes."""
+    """Returns the fields of a message that these lines define; the lines of a nested struct have
+    two more spaces. Raises ValueError."""
     open_structs: list[list[Field]] = [[]]
     for line in lines:
         if not line or line.startswith("#"):
@@ -160,7 +164,8 @@ def fields_of(lines: list[str]) -> list[Field]:
 
 
 def field_of(words: list[str]) -> Field:
-    """Returns the field that the words of a line define. Raises ValueError."""
+    """Returns the field that the words of a line define: name, type, versions and options. Raises
+    ValueError."""
     name, kind, versions, *options = words
     field = Field(name, kind, spans(versions))
     for option in options:

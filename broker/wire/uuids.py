@@ -11,7 +11,7 @@ TEXT_LETTERS = 22
 
 @lru_cache(maxsize=UUIDS_KEPT)
 def uuid_text(raw: bytes) -> str:
-    """Returns the text of an id of 16 bytes."""
+    """Returns an id of 16 bytes as 22 characters, as Kafka's Uuid.toString does."""
     assert len(raw) == UUID_BYTES, "a uuid has 16 bytes"
     return urlsafe_b64encode(raw).decode("ascii").rstrip("=")
 
