@@ -31,7 +31,7 @@ from barnabas.client.failures import (
     ProtocolViolation,
     raise_for,
 )
-from barnabas.errors import UnsupportedVersion
+from barnabas.errors import UnsupportedVersion, name_of
 from barnabas.wire import Struct, request, response
 from barnabas.wire.api_keys import API_VERSIONS, api_key
 from barnabas.wire.headers import (
@@ -260,7 +260,8 @@ class Connection:
         if answer.errorCode:
             self.close()
             raise ProtocolViolation(
-                f"the broker at {self.address} does not say what it serves: {answer.errorCode}"
+                f"the broker at {self.address} answered ApiVersions with error"
+                f" {name_of(answer.errorCode)}"
             )
         if version >= API_VERSIONS_FIRST:
             self.features = {row.name: row.maxVersionLevel for row in answer.finalizedFeatures}
@@ -338,7 +339,10 @@ class Connection:
         # certificate.
         alert = getattr(error, "reason", None) or ""  # of an SSLError
         if "CERTIFICATE" in alert or "UNKNOWN_CA" in alert:
-            return NoTls(f"no TLS with {self.address}: own certificate: {_reason(error)}")
+            return NoTls(
+                f"cannot open a TLS connection to {self.address}: the broker refused the client's"
+                f" certificate: {_reason(error)}"
+            )
         if isinstance(error, TimeoutError):
             return ConnectionLost(
                 f"no answer from {self.address} within {self.answer_timeout_s:g} s"

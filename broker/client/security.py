@@ -52,7 +52,7 @@ class Tls:
             plain.close()
             is_permanent = isinstance(error, (NoTls, ssl.SSLCertVerificationError))
             kind = NoTls if is_permanent else CannotConnect
-            raise kind(f"no TLS with {host}: {error}") from error
+            raise kind(f"cannot open a TLS connection to {host}: {error}") from error
 
     def context(self) -> ssl.SSLContext:
         """Returns a new context for Python's ssl with these certificates. Raises NoTls when a file
@@ -63,14 +63,16 @@ class Tls:
             else:
                 context = ssl.create_default_context(cafile=self.trusted)
         except (OSError, ValueError) as error:
-            raise NoTls(f"certificates to trust, {_shown(self.trusted)}: {error}") from error
+            raise NoTls(f"cannot read the truststore {_shown(self.trusted)}: {error}") from error
         context.check_hostname = self.check_host
         if self.own_chain is not None:
             try:
                 with _as_file(self.own_chain) as chain, _as_file(self.own_key) as key:
                     context.load_cert_chain(chain, key, self._password)  # type: ignore[arg-type]
             except (OSError, ValueError) as error:
-                raise NoTls(f"own certificate, {_shown(self.own_chain)}: {error}") from error
+                raise NoTls(
+                    f"cannot read the keystore {_shown(self.own_chain)}: {error}"
+                ) from error
         return context
 
     def _password(self) -> str:

@@ -172,7 +172,7 @@ def _login(text: str) -> ZooKeeperLogin:
     if scheme not in ("digest", "sasl") or not user or not colon or not password:
         raise ValueError(
             "zookeeper.auth is not of the form digest:USER:PASSWORD or sasl:USER:PASSWORD, the two"
-            " schemes that are known here."
+            " schemes that this broker supports."
         )
     return ZooKeeperLogin(scheme, user, password)
 

@@ -247,7 +247,8 @@ def _take_over(
     for setting in unreadable:
         log.error(
             "/config/%s: %s cannot be decrypted, and is ignored: it was stored with another"
-            " password.encoder.secret. Give that as password.encoder.old.secret, or set it anew.",
+            " password.encoder.secret. Give that as password.encoder.old.secret, or set the value"
+            " again.",
             path,
             setting,
         )

@@ -60,7 +60,10 @@ class EntityNodes:
                     continue  # another broker was faster
                 self._reader.refresh_config([entity])
                 return
-        raise StoreUnavailable(f"other brokers changed {entity} {ATTEMPTS_MAX} times meanwhile")
+        raise StoreUnavailable(
+            f"gave up after {ATTEMPTS_MAX} attempts: other brokers changed {entity} at the"
+            " same time"
+        )
 
     def _operations(self, entity: str, edit: Edit, may_delete: bool) -> list[Operation]:
         path = znodes.config_path(*entity.split("/", 1))

@@ -228,7 +228,10 @@ class Features:
                 continue  # another node was faster
             self._load()
             return
-        raise StoreUnavailable(f"other nodes changed features {ATTEMPTS_MAX} times meanwhile")
+        raise StoreUnavailable(
+            f"gave up after {ATTEMPTS_MAX} attempts: other brokers changed features at the"
+            " same time"
+        )
 
     def _read(self, watched: bool = False) -> tuple[Mapping[str, int], int | None]:
         """Returns the levels in the node /feature and the node's version; None without a node.
@@ -268,4 +271,6 @@ class Features:
         try:
             self._load()  # watches of a lost session are gone
         except StoreUnavailable as error:
-            log.warning("cannot read the features; the known ones may be outdated: %s", error)
+            log.warning(
+                "cannot read the features; the broker uses those that it read last: %s", error
+            )

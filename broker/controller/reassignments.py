@@ -110,7 +110,9 @@ class Reassignments:
             self._reader.refresh_topics([name])
             if written:
                 return outcomes
-        raise BadVersion(f"{name} changed {ATTEMPTS_MAX} times meanwhile")
+        raise BadVersion(
+            f"gave up after {ATTEMPTS_MAX} attempts: other brokers changed {name} at the same time"
+        )
 
 
 def _moves(topic: Topic) -> bool:

@@ -90,7 +90,7 @@ def _send(queue: BrokerQueue[_Sent], connection: Reconnecting, rows: list[_Sent]
         try:
             row.answered(codes[number])
         except Exception:  # an error in one transaction must not delay the others
-            log.exception("markers of producer %d", row.order.producer_id)
+            log.exception("cannot complete the markers of producer %d", row.order.producer_id)
 
 
 def _codes_of(

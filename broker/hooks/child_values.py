@@ -46,7 +46,7 @@ def encode(value: Any) -> bytes:
     text = json.dumps(_put(value, blobs), separators=(",", ":")).encode()
     size_bytes = 4 + len(text) + sum(len(blob) for blob in blobs)
     if size_bytes > FRAME_BYTES_MAX:
-        raise ValueError(f"{size_bytes} bytes are too many for one call")
+        raise ValueError(f"the arguments have {size_bytes} bytes; the limit is {FRAME_BYTES_MAX}")
     head = size_bytes.to_bytes(4, "big") + len(text).to_bytes(4, "big")
     return b"".join((head, text, *blobs))
 
@@ -55,10 +55,10 @@ def decode(frame: bytes) -> Any:
     """Returns the value of a frame, given without its size. Raises ValueError for bytes that
     `encode` cannot have made."""
     if len(frame) < 4:
-        raise ValueError("a frame is too short")
+        raise ValueError("the frame has fewer than 4 bytes")
     end = 4 + int.from_bytes(frame[:4], "big")
     if end > len(frame):
-        raise ValueError("a frame ends within its JSON")
+        raise ValueError("the frame ends within its JSON")
     reader = _Reader(memoryview(frame)[end:])
     try:
         value = reader.get(json.loads(frame[4:end]))
@@ -83,7 +83,7 @@ def received(line: socket.socket) -> Any:
         return None
     size_bytes = int.from_bytes(head, "big")
     if size_bytes > FRAME_BYTES_MAX:
-        raise ValueError(f"a frame of {size_bytes} bytes")
+        raise ValueError(f"the frame has {size_bytes} bytes; the limit is {FRAME_BYTES_MAX}")
     frame = _exactly(line, size_bytes)
     return None if frame is None else decode(frame)
 

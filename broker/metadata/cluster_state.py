@@ -494,4 +494,7 @@ class ClusterStateReader:
         try:
             self.load()  # a lost session has no watches
         except StoreUnavailable as error:
-            log.warning("cannot read the cluster state; the known one may be outdated: %s", error)
+            log.warning(
+                "cannot read the cluster state; the broker uses the one that it read last: %s",
+                error,
+            )

@@ -185,7 +185,10 @@ class Database:
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
             mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
             if mode != "wal":
-                raise StoreUnavailable(f"{self.path}: no write-ahead log here (mode {mode})")
+                raise StoreUnavailable(
+                    f"{self.path}: SQLite cannot keep a write-ahead log in this directory (journal"
+                    f" mode {mode}). Set log.dirs to a directory on a local disk."
+                )
             connection.execute(f"PRAGMA synchronous={'FULL' if self._synced else 'OFF'}")
             connection.execute(f"PRAGMA wal_autocheckpoint={self._wal_pages_max}")
             connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES_MAX}")
@@ -248,7 +251,7 @@ class Database:
         except sqlite3.Error as error:
             raise self._refusal(error) from error
         if row is None or not isinstance(row[0], int):
-            raise self._corrupt("no session number")
+            raise self._corrupt("the number of the last session is missing")
         return row[0]
 
     def load(self) -> tuple[NodeTable, int]:
@@ -263,12 +266,12 @@ class Database:
                 path = row[0]
                 entry = Entry(row[1], Stat._make(row[2:8]), row[8])
                 if not self._agrees(path, entry, row[9]):
-                    raise self._corrupt(f"the row of node {path!r} does not agree with its CRC")
+                    raise self._corrupt(f"the row of node {path!r} does not match its CRC")
                 table.put(path, entry)
         except sqlite3.Error as error:
             raise self._refusal(error) from error
         if zxid is None or not isinstance(zxid[0], int):
-            raise self._corrupt("no commit number")
+            raise self._corrupt("the number of the last commit is missing")
         orphan = table.orphan()
         if orphan is not None or table.find("/") is None:
             raise self._corrupt(f"the parent of node {orphan or '/'!r} is missing")
@@ -304,7 +307,9 @@ class Database:
                 self._roll_back(connection)
                 raise self._refusal(error) from error
             self._disconnect()
-            raise OutcomeUnknown(f"{self.path}: {error}; the commit may be in the file") from error
+            raise OutcomeUnknown(
+                f"{self.path}: {error}; it is unknown whether the file has the commit"
+            ) from error
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         try:

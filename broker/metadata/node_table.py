@@ -55,11 +55,13 @@ class NodeTable:
         return len(self._entries)
 
     def put(self, path: str, entry: Entry) -> None:
+        """Adds or replaces the node at a path; the parent must exist."""
         if path not in self._entries and path != "/":
             self._children.setdefault(parent_of(path), set()).add(name_of(path))
         self._entries[path] = entry
 
     def remove(self, path: str) -> None:
+        """Removes a node, which must exist and have no children."""
         del self._entries[path]
         siblings = self._children[parent_of(path)]
         siblings.discard(name_of(path))
@@ -67,6 +69,7 @@ class NodeTable:
             del self._children[parent_of(path)]
 
     def apply(self, changes: Changes) -> None:
+        """Applies the changes of a multi that the store has committed."""
         for path, entry in changes.entries.items():
             if entry is not None:
                 self.put(path, entry)
@@ -74,6 +77,7 @@ class NodeTable:
                 self.remove(path)
 
     def find(self, path: str) -> Entry | None:
+        """Returns the node at a path; None when there is none."""
         return self._entries.get(path)
 
     def entry(self, path: str) -> Entry:
@@ -84,6 +88,8 @@ class NodeTable:
         return found
 
     def children(self, path: str) -> set[str]:
+        """Returns the names of the children of a node; an empty set for an absent one. Callers must
+        not change it."""
         return self._children.get(path, set())
 
     def orphan(self) -> str | None:

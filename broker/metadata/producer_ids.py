@@ -42,7 +42,7 @@ def allocate_block(tree: MetadataTree, broker_id: int) -> ProducerIdBlock:
             start = ProducerIdBlock.decode(data).block_end + 1 if data else 0
             version = stat.version
         if start > PRODUCER_ID_MAX - BLOCK_SIZE:
-            raise NoProducerIds(f"no producer ids are left: the next block begins at {start}")
+            raise NoProducerIds(f"no producer id is left: the next block would begin at {start}")
         block = ProducerIdBlock(broker_id, start, start + BLOCK_SIZE - 1)
         operation: Operation
         if version is None:

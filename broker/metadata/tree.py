@@ -215,15 +215,16 @@ def check_path(path: str) -> None:
         if part in ("", ".", ".."):
             raise InvalidPath(f"{path!r} has a part {part!r}")
     if len(path) * 4 > PATH_BYTES_MAX and len(path.encode()) > PATH_BYTES_MAX:
-        raise TooLarge(f"a path of {len(path.encode())} bytes; the limit is {PATH_BYTES_MAX}")
+        raise TooLarge(f"the path has {len(path.encode())} bytes; the limit is {PATH_BYTES_MAX}")
 
 
 def check_data(path: str, data: bytes) -> None:
-    """Raises TooLarge when the data of a node exceeds DATA_BYTES_MAX."""
+    """Raises TooLarge when the data of a node exceeds DATA_BYTES_MAX, TypeError when it is not
+    bytes."""
     if not isinstance(data, bytes):
         raise TypeError(f"{path}: data must be bytes, not {type(data).__name__}")
     if len(data) > DATA_BYTES_MAX:
-        raise TooLarge(f"{path}: {len(data)} bytes of data; the limit is {DATA_BYTES_MAX}")
+        raise TooLarge(f"{path}: the data has {len(data)} bytes; the limit is {DATA_BYTES_MAX}")
 
 
 def check_operations(operations: Sequence[Operation], limits: Limits) -> None:
@@ -231,7 +232,8 @@ def check_operations(operations: Sequence[Operation], limits: Limits) -> None:
     the limits (InvalidPath, TooLarge)."""
     if len(operations) > limits.multi_operations_max:
         raise TooLarge(
-            f"a multi of {len(operations)} operations; the limit is {limits.multi_operations_max}"
+            f"the multi has {len(operations)} operations; the limit is"
+            f" {limits.multi_operations_max}"
         )
     size_bytes = 0
     for operation in operations:
@@ -239,12 +241,14 @@ def check_operations(operations: Sequence[Operation], limits: Limits) -> None:
         path = operation.path + "0000000000" if sequence else operation.path
         check_path(path)
         if len(path) * 4 > limits.path_bytes_max and len(path.encode()) > limits.path_bytes_max:
-            raise TooLarge(f"a path of {len(path)} letters; {limits.path_bytes_max} bytes may be")
+            raise TooLarge(
+                f"the path has {len(path.encode())} bytes; the limit is {limits.path_bytes_max}"
+            )
         if isinstance(operation, CreateNode | SetData):
             check_data(operation.path, operation.data)
         size_bytes += _size_bytes(operation, limits)
     if size_bytes > limits.multi_bytes_max:
-        raise TooLarge(f"a multi of {size_bytes} bytes; the limit is {limits.multi_bytes_max}")
+        raise TooLarge(f"the multi has {size_bytes} bytes; the limit is {limits.multi_bytes_max}")
 
 
 def _size_bytes(operation: Operation, limits: Limits) -> int:
@@ -278,15 +282,19 @@ def parent_of(path: str) -> str:
 
 
 def name_of(path: str) -> str:
+    """Returns the last part of a path; "" for the root."""
     return path.rpartition("/")[2]
 
 
 def join(parent: str, name: str) -> str:
+    """Returns the path of the child `name` of `parent`."""
     return f"/{name}" if parent == "/" else f"{parent}/{name}"
 
 
 class MetadataTree(ABC):
-    """One session on a store at a time."""
+    """One session on a store at a time. Paths, data, versions and errors are those of ZooKeeper. A
+    method of a session that was closed raises SessionLost; every method raises StoreUnavailable
+    when the store cannot serve, and a write OutcomeUnknown when its result was lost."""
 
     limits: Limits
     is_shared: bool = False  # other nodes may write to the store too
@@ -309,7 +317,8 @@ class MetadataTree(ABC):
 
     @abstractmethod
     def add_listener(self, listener: StateListener) -> None:
-        """Adds a listener, which the thread for watches calls with each new state."""
+        """Adds a listener, which the thread for watches calls with each new state (SessionState) of
+        the session, in order."""
 
     @abstractmethod
     def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
@@ -343,20 +352,23 @@ class MetadataTree(ABC):
     def create(
         self, path: str, data: bytes = b"", ephemeral: bool = False, sequence: bool = False
     ) -> str:
-        """Creates a node and returns its path, which has a number at its end for a sequential
-        node."""
+        """Creates a node and returns its path, which has a number of ten digits at its end for a
+        sequential node. An ephemeral node ends with the session. Raises NodeExists, NoNode for a
+        missing parent, NoChildrenForEphemerals, TooLarge."""
         created = self._one(CreateNode(path, data, ephemeral, sequence))
         assert isinstance(created, str)
         return created
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        """Replaces the data of a node and returns its new Stat. Raises NoNode, BadVersion."""
+        """Replaces the data of a node and returns its new Stat. `version`: the expected version,
+        ANY_VERSION: any. Raises NoNode, BadVersion, TooLarge."""
         stat = self._one(SetData(path, data, version))
         assert isinstance(stat, Stat)
         return stat
 
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """Deletes a node. Raises NoNode, BadVersion, NotEmpty."""
+        """Deletes a node without children. `version`: the expected version, ANY_VERSION: any.
+        Raises NoNode, BadVersion, NotEmpty."""
         self._one(DeleteNode(path, version))
 
     def _one(self, operation: Operation) -> Result:
@@ -366,7 +378,9 @@ class MetadataTree(ABC):
             raise failed.error from None
 
     def ensure_paths(self, paths: Sequence[str]) -> None:
-        """Creates the missing nodes of several paths and their parents, in one commit."""
+        """Creates the missing nodes of several paths and their parents, without data: in one
+        commit, or one by one when another session creates some at the same time. Raises
+        InvalidPath."""
         missing: dict[str, None] = {}
         for path in paths:
             check_path(path)
@@ -384,7 +398,8 @@ class MetadataTree(ABC):
                 self.ensure_path(path)
 
     def ensure_path(self, path: str) -> None:
-        """Creates the node and its parents, without data, where they are missing."""
+        """Creates the node and its parents, without data, where they are missing. Raises
+        InvalidPath."""
         check_path(path)
         missing = []
         while path != "/" and self.exists(path) is None:

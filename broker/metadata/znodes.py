@@ -436,7 +436,7 @@ def decode_cluster_id(data: bytes) -> str:
     found = znode.read_object(data, range(1, 2))
     cluster_id = znode.text_of(found, "id")
     if not 0 < len(cluster_id) <= 255 or not cluster_id.isprintable():
-        raise ZnodeDataError(f"id is {cluster_id[:60]!r}, which names no cluster")
+        raise ZnodeDataError(f"id is {cluster_id[:60]!r}, which is not a cluster id")
     return cluster_id
 
 
@@ -571,10 +571,10 @@ class Reassignment:
         for row in znode.list_of(found, "partitions"):
             key = _topic_partition(row)
             if key in wanted:
-                raise ZnodeDataError(f"{key[0]}-{key[1]} is there twice")
+                raise ZnodeDataError(f"{key[0]}-{key[1]} occurs twice")
             wanted[key] = znode.broker_ids(row.get("replicas"), "replicas")
             if not wanted[key]:
-                raise ZnodeDataError(f"{key[0]}-{key[1]} is given no replicas")
+                raise ZnodeDataError(f"{key[0]}-{key[1]} has no replicas")
         return cls(wanted)
 
 

@@ -173,8 +173,8 @@ def _check_directory(directory: LogDirectory, topic_id: bytes) -> None:
 
 def _recreated(topic: str, before: bytes, now: bytes) -> TopicRecreated:
     return TopicRecreated(
-        f"topic {topic} was deleted and created again meanwhile: its id was {uuid_text(before)}"
-        f" and is {uuid_text(now)}"
+        f"topic {topic} was deleted and created again during the scan: its id was"
+        f" {uuid_text(before)} and is {uuid_text(now)}"
     )
 
 

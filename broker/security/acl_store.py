@@ -143,7 +143,10 @@ class AclStore:
             except MultiFailed as failed:
                 if not isinstance(failed.error, BadVersion | NodeExists | NoNode):
                     raise failed.error from failed
-        raise StoreUnavailable(f"other brokers changed these rules {ATTEMPTS_MAX} times meanwhile")
+        raise StoreUnavailable(
+            f"gave up after {ATTEMPTS_MAX} attempts: other brokers changed these rules at the"
+            " same time"
+        )
 
     def _operations(
         self,
@@ -214,7 +217,9 @@ class AclStore:
         try:
             self.load()  # watches of a lost session are gone
         except StoreUnavailable as error:
-            log.warning("cannot read the access rules; the known ones may be outdated: %s", error)
+            log.warning(
+                "cannot read the access rules; the broker uses those that it read last: %s", error
+            )
 
 
 def _readable(path: str, data: bytes) -> frozenset[AccessControlEntry]:

@@ -96,6 +96,7 @@ class BrokerQueue(Generic[Row]):
         send: Send[Row],
     ) -> None:
         self.connection = connection
+        self._name = name
         self._log = log
         self._fitting = fitting
         self._send = send
@@ -132,7 +133,7 @@ class BrokerQueue(Generic[Row]):
             try:
                 self._send(self, self.connection, rows)
             except Exception:
-                self._log.exception("rows for another broker")
+                self._log.exception("the thread %s failed to send requests", self._name)
             del rows  # before the wait: their owners may see that they are gone
         self.connection.close()
 

@@ -88,7 +88,9 @@ class Interceptors:
         for stored in decode_batches(data, size_max=size_max, partial_tail=True):
             piece = data[stored.start : stored.start + stored.size_bytes]
             if stored.magic != 2:
-                raise FetchRefused("a message of an old format")
+                raise FetchRefused(
+                    "the log has messages of format 0 or 1, which interceptors do not read"
+                )
             if not stored.control and stored.count:
                 batch = RecordBatch(job.topic, job.partition, piece, size_max)
                 made = self._registry.intercept_fetch(names, batch)

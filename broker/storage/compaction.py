@@ -87,7 +87,7 @@ def compact(
     for group in _groups(below, config):
         _clean_group(row, cleaning, group, old_horizon_ms, pace)
         if not replace_segments(row.handle, [info.base_offset for info in group], cleaning):
-            raise Stopped("its segments changed meanwhile")
+            raise Stopped("its segments changed during the pass")
         before += sum(info.size_bytes for info in group)
         after += cleaning.size_bytes
     return Cleaned(end, before, after, cleaning.records_read, cleaning.records_kept, offsets.count)

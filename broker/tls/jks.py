@@ -65,7 +65,7 @@ class _Reader:
 def read_jks(data: bytes, password: str | None) -> list[JksEntry]:
     """Without a password the integrity is not checked, as in Java. Raises BadJks."""
     if not data.startswith(MAGIC) or len(data) < len(MAGIC) + DIGEST_BYTES:
-        raise BadJks("not a JKS store")
+        raise BadJks("the file is not a JKS store")
     body, digest = data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
     if password is not None:
         made = hashlib.sha1(_wide(password) + WHITENER + body, usedforsecurity=False).digest()
@@ -74,7 +74,7 @@ def read_jks(data: bytes, password: str | None) -> list[JksEntry]:
     reader = _Reader(body[len(MAGIC) :])
     version, count = reader.number(">i"), reader.number(">i")
     if version not in (1, 2) or not 0 <= count <= ENTRY_COUNT_MAX:
-        raise BadJks(f"version {version} with {count} entries is not known")
+        raise BadJks(f"the store has version {version} and {count} entries, which is not valid")
     return [_entry(reader, version) for _ in range(count)]
 
 
@@ -84,10 +84,10 @@ def _entry(reader: _Reader, version: int) -> JksEntry:
     if kind == 2:
         return JksEntry(alias, b"", (_certificate(reader, version),))
     if kind != 1:
-        raise BadJks(f"an entry of kind {kind}")
+        raise BadJks(f"an entry has the unknown kind {kind}")
     key, count = reader.block(), reader.number(">i")
     if not 0 <= count <= ENTRY_COUNT_MAX:
-        raise BadJks(f"a chain of {count} certificates")
+        raise BadJks(f"an entry has {count} certificates, which is not valid")
     return JksEntry(alias, key, tuple(_certificate(reader, version) for _ in range(count)))
 
 

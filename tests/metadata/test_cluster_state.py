@@ -204,5 +204,5 @@ def test_an_unknown_outcome_gives_no_block_twice(tree, monkeypatch, done):
 
 def test_producer_ids_end(tree):
     tree.set("/latest_producer_id_block", ProducerIdBlock(1, 0, 2**63 - 500).encode())
-    with pytest.raises(NoProducerIds, match="no producer ids are left"):
+    with pytest.raises(NoProducerIds, match="no producer id is left"):
         allocate_block(tree, 1)

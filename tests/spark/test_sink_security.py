@@ -116,7 +116,7 @@ def test_driver_and_task_killed_over_tls(secure, tmp_path):
 WRONG = {
     "password": ({"password": "not-this"}, SaslAuthenticationFailed, "user bob at localhost:"),
     "certificate": ({"trusted": "other"}, NoTls, "certificate verify failed"),
-    "no certificate": ({"trusted": "/none.pem"}, NoTls, "certificates to trust, /none.pem: "),
+    "no certificate": ({"trusted": "/none.pem"}, NoTls, "cannot read the truststore /none.pem: "),
 }
 
 
