@@ -1,4 +1,4 @@
-"""A producer that remembers what was acknowledged, a reader of all of it, and the comparison of the
+"""A producer that records acknowledgements, a reader of all records, and a comparison of the
 replicas' files."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BATCH_BYTES_MAX = 1 << 24
 
 class Sender:
     """Produces numbers to all partitions of a topic in turn, with acks=all and idempotence, until
-    it is stopped."""
+    `stop`."""
 
     def __init__(
         self,
@@ -30,7 +30,8 @@ class Sender:
         more: Mapping[str, object] = MappingProxyType({}),
         padding_bytes: int = 0,
     ):
-        """`more`: settings of the producer; `padding_bytes`: of each record, beside its number."""
+        """`more`: further settings of the producer; `padding_bytes`: bytes that each record has
+        beside its number."""
         self._producer = Producer(
             {
                 "bootstrap.servers": servers,
@@ -71,7 +72,7 @@ class Sender:
             self.acknowledged[message.partition(), message.offset()] = message.value()
 
     def wait_for_more(self, count: int = 200) -> None:
-        """Waits until so many more records are acknowledged in each partition."""
+        """Waits until each partition has this many more acknowledged records."""
         before = list(self.acknowledged)
 
         def more() -> bool:
@@ -84,14 +85,15 @@ class Sender:
         soon(more, "nothing more is acknowledged")
 
     def stop(self) -> None:
-        """Stops and waits until everything is acknowledged, nothing refused."""
+        """Stops the thread and waits until all records are acknowledged. Fails when one was
+        refused."""
         self._stop.set()
         self._thread.join()
         assert self._producer.flush(60) == 0
         assert self.refused == []
 
     def check(self, servers: str) -> None:
-        """Reads everything back: each acknowledged record is there, at its offset, and once."""
+        """Reads all partitions: each acknowledged record must be at its offset, exactly once."""
         count = len(self.acknowledged) + len(self.unplaced)
         found = read_all(servers, self._topic, count)
         assert {place: found[place] for place in self.acknowledged} == self.acknowledged
@@ -100,9 +102,9 @@ class Sender:
         assert len(set(values)) == len(values), "a record is there twice"
 
     def check_files(self, brokers: Collection[BrokerProcess]) -> int:
-        """Reads the files of all replicas, which get no more records: they are equal (see
-        equal_replicas), and each has each acknowledged record at its offset, and once. Returns the
-        number of batches."""
+        """Reads the files of all replicas, which get no more records. They must be equal (see
+        `equal_replicas`), and have each acknowledged record at its offset, exactly once. Returns
+        the number of batches."""
         batches = equal_replicas(brokers, self._topic, self._partition_count)
         for broker in brokers:
             found = {
@@ -123,8 +125,8 @@ class Sender:
 
 
 def read_all(servers: str, topic: str, count: int, group: str = "reader"):
-    """Reads all partitions from their beginning to their end, and on until `count` records are
-    found: values by partition and offset."""
+    """Reads all partitions from their beginning to their end, and further until it has `count`
+    records. Returns values by partition and offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -148,8 +150,8 @@ def read_all(servers: str, topic: str, count: int, group: str = "reader"):
 
 
 class Groups:
-    """Groups whose coordinators are spread over the cluster: each commits a larger offset at each
-    step, and first reads the one that it has committed before."""
+    """Groups whose coordinators are on all brokers. In each step a group reads the offset that it
+    has committed, and commits a larger one."""
 
     def __init__(self, topic: str, count: int = 6):
         self._place = TopicPartition(topic, 0)
@@ -169,8 +171,8 @@ class Groups:
 
 
 class Transactions:
-    """Transactional ids whose coordinators are spread over the cluster: each step commits the
-    transactions that the step before has begun, and begins others."""
+    """Transactional ids whose coordinators are on all brokers. Each step commits the transactions
+    of the step before, and begins new ones."""
 
     def __init__(self, servers: str, topic: str, count: int = 4):
         self._topic = topic
@@ -210,7 +212,8 @@ class Transactions:
         self._open.clear()
 
     def check(self, servers: str) -> None:
-        """Everything committed is there, once, and nothing else."""
+        """Checks that readers of committed records get every committed value exactly once, and no
+        other."""
         found = list(read_all(servers, self._topic, len(self.committed), "committed").values())
         assert sorted(found) == sorted(self.committed)
 
@@ -234,7 +237,8 @@ def _commits(consumer: Consumer, place: TopicPartition) -> bool:
 
 
 def leaders_and_isrs(servers: str, topic: str) -> dict[int, tuple[int, list[int]]]:
-    """Leader and ISR of each partition; empty while the broker does not know the topic."""
+    """Returns the leader and the ISR of each partition; an empty result while the broker does not
+    know the topic."""
     try:
         found = AdminClient({"bootstrap.servers": servers}).list_topics(topic, timeout=10)
         partitions = found.topics[topic].partitions
@@ -244,8 +248,8 @@ def leaders_and_isrs(servers: str, topic: str) -> dict[int, tuple[int, list[int]
 
 
 def equal_replicas(brokers, topic: str, partition_count: int) -> int:
-    """Compares the files of all replicas, which get no more records: the same batches at the same
-    offsets with the same leader epochs. Returns the number of batches."""
+    """Compares the files of all replicas, which get no more records: they must have the same
+    batches at the same offsets with the same leader epochs. Returns the number of batches."""
     batches = 0
     for index in range(partition_count):
         replicas = [list(broker.batches(topic, index)) for broker in brokers]

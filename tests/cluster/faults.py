@@ -1,5 +1,5 @@
-"""What the tests of faults share: three brokers and ZooKeeper in a network of their own, a topic
-that is written all the while, and raw requests to one broker."""
+"""The parts that tests of faults share: three brokers and ZooKeeper in their own network, a
+producer that writes during the whole test, and raw requests to one broker."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Rig:
         self.servers = cluster.bootstrap_servers
 
     def create(self, topic: str, leader: int = 1, replicas: int = 3, **config: str) -> None:
-        """Creates a topic with this preferred leader, and waits until it leads and all are in
-        sync. `config`: beside min.insync.replicas=2, with _ for each dot."""
+        """Creates a topic with this preferred leader, and waits until it leads and all replicas are
+        in sync. `config`: settings beside min.insync.replicas=2, with _ in place of each dot."""
         order = list(itertools.islice(itertools.cycle(IDS), leader - 1, leader - 1 + replicas))
         given = {"min_insync_replicas": "2", **config}
         new = NewTopic(
@@ -59,7 +59,7 @@ class Rig:
         return Sender(self.servers, topic, more={**IMPATIENT, **settings})
 
     def state(self, topic: str, ask: int) -> tuple[int, list[int]]:
-        """Leader and ISR of a topic, as one broker says."""
+        """Returns leader and ISR of a topic as one broker reports them."""
         return leaders_and_isrs(self.brokers[ask].address, topic).get(0, (-1, []))
 
     def wait_for(
@@ -70,7 +70,8 @@ class Rig:
         ask: tuple[int, ...] = IDS,
         patience_s: float = 60,
     ) -> float:
-        """Waits until each of the brokers says so; returns the seconds."""
+        """Waits until each of the brokers reports a state that fits `condition`. Returns the
+        seconds that it took."""
         began = time.monotonic()
         for broker_id in ask:
             told: list[tuple[int, list[int]]] = []
@@ -86,8 +87,8 @@ class Rig:
         return time.monotonic() - began
 
     def finish(self, topic: str, sender: Sender) -> int:
-        """The end of a test: all replicas are in sync again, what was acknowledged is read back by
-        a consumer, and from the files of each replica. Returns the number of batches."""
+        """Ends a test: waits until all replicas are in sync, and checks that a consumer and the
+        files of each replica have every acknowledged record. Returns the number of batches."""
         self.wait_for(topic, lambda found: found[1] == list(IDS), "not in sync at the end")
         sender.wait_for_more(20)
         sender.stop()
@@ -97,7 +98,7 @@ class Rig:
         return sender.check_files(list(self.brokers.values()))
 
     def wait_for_end(self, topic: str, broker_id: int) -> None:
-        """Waits until a replica has as many bytes as the others."""
+        """Waits until the log of a replica has as many bytes as those of the others."""
 
         def size(broker: BrokerProcess) -> int:
             return sum(len(batch) for _offset, _epoch, batch in broker.batches(topic, 0))
@@ -122,7 +123,7 @@ def rig(folder: Path, **settings: str) -> Iterator[Rig]:
 
 
 class Direct:
-    """A connection to one broker, which it asks whatever the metadata say."""
+    """A connection to one broker. It sends its requests to this broker, whichever broker leads."""
 
     def __init__(self, broker: BrokerProcess, topic: str) -> None:
         self._wire, self._topic = Wire(broker.address), topic
@@ -131,7 +132,7 @@ class Direct:
         self._wire.close()
 
     def produce(self, value: bytes, acks: int = -1, timeout_ms: int = 1000) -> tuple[int, int]:
-        """Sends one record; returns the error code and the offset."""
+        """Sends one record. Returns the error code and the offset."""
         ask = request(PRODUCE)
         record = Record(value=value, timestamp=int(time.time() * 1000))
         part = ask.struct("topicData.partitionData")(index=0, records=encode_batch([record]))
@@ -152,7 +153,7 @@ class Direct:
         return row.errorCode, row.highWatermark
 
     def epoch_end(self, leader_epoch: int) -> int:
-        """The end offset of a leader epoch (OffsetForLeaderEpoch)."""
+        """Returns the end offset of a leader epoch (OffsetForLeaderEpoch)."""
         ask = request(EPOCH_END)
         part = ask.struct("topics.partitions")(partition=0, leaderEpoch=leader_epoch)
         topic = ask.struct("topics")(topic=self._topic, partitions=[part])

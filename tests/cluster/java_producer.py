@@ -1,4 +1,4 @@
-"""Kafka's Java producer as a process: its VerifiableProducer tells each acknowledged record."""
+"""Kafka's Java producer in a process: VerifiableProducer, which prints each acknowledged record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAP = ("-Xmx96m", rival.QUICK)
 
 
 class JavaSender:
-    """Produces numbers with acks=all and idempotence until it is stopped."""
+    """Produces numbers with acks=all and idempotence until `stop`."""
 
     def __init__(self, folder: Path, servers: str, topic: str, per_second: int = 100):
         self._topic = topic
@@ -57,14 +57,15 @@ class JavaSender:
         soon(lambda: len(self.acknowledged) >= before + count, "Java: nothing more is acknowledged")
 
     def stop(self) -> None:
-        """Stops and waits until everything is acknowledged, nothing refused."""
+        """Stops the process and waits until all records are acknowledged. Fails when one was
+        refused."""
         os.kill(self._process.pid, signal.SIGTERM)
         self._process.wait(90)
         self._thread.join(30)
         assert self.refused == []
 
     def check(self, servers: str) -> None:
-        """Reads everything back: each acknowledged record is there, at its offset, and once."""
+        """Reads all partitions: each acknowledged record must be at its offset, exactly once."""
         count = len(self.acknowledged) + len(self.unplaced)
         assert count, "the Java producer has sent nothing"
         found = read_all(servers, self._topic, count, group="java-reader")

@@ -1,7 +1,6 @@
-"""Brokers of Apache Kafka in ZooKeeper mode, for clusters that have barnabas brokers too.
+"""Brokers of Apache Kafka in ZooKeeper mode, for clusters that also have barnabas brokers.
 
-They have the interface of BrokerProcess (three_brokers.py): start, stop, kill, signal, batches.
-"""
+They have the interface of BrokerProcess (three_brokers.py): start, stop, kill, signal, batches."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ class KafkaProcess:
         os.kill(self._kafka.pid, number)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kills the process (SIGKILL)."""
         self._kafka.kill()
         self.is_running = False
 
@@ -70,9 +69,9 @@ class KafkaProcess:
         self.is_running = False
 
     def batches(self, topic: str, partition: int) -> Iterator[tuple[int, int, bytes]]:
-        """As `batches_in`, of one partition. Call it when the broker is stopped."""
+        """Returns the batches of one partition, as `batches_in`. The broker must be stopped."""
         return batches_in(self._kafka.log_dir / f"{topic}-{partition}")
 
     def log(self) -> str:
-        """What the broker has logged."""
+        """Returns the lines that the broker has logged."""
         return (self._kafka.data_dir / "logs" / "server.log").read_text(errors="replace")

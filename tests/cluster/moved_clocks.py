@@ -1,7 +1,7 @@
-"""Wall clocks of processes, each moved by itself and at any time, also while the process runs.
+"""Wall clocks of processes, each of which a test can move, also while the process runs.
 
-A library that the loader puts before libc (wall_clock.c) adds what a file says; the monotonic clock
-stays as it is."""
+The loader loads a library (wall_clock.c) before libc, which adds the milliseconds in a file to the
+wall clock; the monotonic clock stays as it is."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SOURCE = Path(__file__).with_name("wall_clock.c")
 
 
 def missing() -> str | None:
-    """Why no clock can be moved here; None when it can."""
+    """Returns why this machine cannot move clocks; None when it can."""
     return None if shutil.which("gcc") else "gcc is not installed"
 
 
 class MovedClock:
-    """The clock of processes that start with `environment`."""
+    """The wall clock of processes that start with `environment`."""
 
     def __init__(self, folder: Path, name: str) -> None:
         library, self._file = folder / "wall_clock.so", folder / f"clock-{name}"
@@ -30,6 +30,7 @@ class MovedClock:
         self.environment = {"LD_PRELOAD": str(library), "WALL_CLOCK_MOVED_MS": str(self._file)}
 
     def move_to(self, ms: int) -> None:
-        """Moves the clock to `ms` milliseconds after the machine's clock; negative: before it."""
+        """Sets the clock to `ms` milliseconds after the clock of the machine; negative: before
+        it."""
         with open(self._file, "r+b" if self._file.exists() else "w+b") as file:
             file.write(struct.pack("<q", ms))

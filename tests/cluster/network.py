@@ -37,7 +37,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def missing() -> str | None:
-    """Why no network can be made here; None when it can."""
+    """Returns why this machine cannot create a network; None when it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     absent = [name for name in COMMANDS if shutil.which(name) is None]
@@ -49,7 +49,7 @@ def missing() -> str | None:
 
 
 class Network:
-    """Hosts with the given names."""
+    """A network with one host for each of the given names."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._numbers = {name: number for number, name in enumerate(names, 1)}
@@ -83,18 +83,18 @@ class Network:
         return f"10.213.{self._subnet}.{self._numbers[name]}"
 
     def prefix(self, name: str) -> tuple[str, ...]:
-        """The beginning of a command that runs on a host."""
+        """Returns the beginning of a command that runs on a host."""
         return ("nsenter", f"--net=/proc/{self._holders[name].pid}/ns/net")
 
     # -- faults
 
     def cut(self, sender: str, receiver: str) -> None:
-        """Drops what `sender` sends to `receiver`, from now on."""
+        """Drops the packets that `sender` sends to `receiver`, until `heal`."""
         self._cuts.add((sender, receiver))
         self._in(receiver, "rule", "add", *self._rule(sender))
 
     def isolate(self, name: str) -> None:
-        """Drops all that the host sends and gets, also to and from the test."""
+        """Drops all packets that the host sends and receives, also those to and from the test."""
         self._isolated.add(name)
         self._in("hub", "link", "set", self._port(name), "nomaster")
 
@@ -115,8 +115,8 @@ class Network:
         self._cuts, self._isolated, self._slow = set(), set(), set()
 
     def is_heard(self, sender: str, receiver: str) -> bool:
-        """Whether a datagram gets through: the proof that a cut is there, and in which direction
-        only."""
+        """Returns whether a datagram of `sender` arrives at `receiver`. It proves a cut and its
+        direction."""
         with self._socket(receiver) as ear, self._socket(sender) as mouth:
             ear.settimeout(HEARD_S)
             mouth.sendto(b"?", ear.getsockname())
@@ -160,7 +160,7 @@ class Network:
             self._in(name, "rule", "del", "pref", "0")
 
     def _reserve(self, hub: str) -> None:
-        """Finds a free subnet: the kernel gives an interface's name once."""
+        """Finds a free subnet: the kernel gives each name of an interface only once."""
         for self._subnet in range(NETWORKS_MAX):
             command = ("ip", "link", "add", self._outside, "type", "veth")
             made = subprocess.run(
@@ -186,7 +186,8 @@ class Network:
         _run(*self.prefix(name), "ip", *command)
 
     def _socket(self, name: str) -> socket.socket:
-        """A datagram socket on a host. Its thread alone goes there, and ends."""
+        """Opens a datagram socket on a host, in a thread that enters the namespace of the host and
+        ends."""
         made: list[socket.socket] = []
 
         def make() -> None:

@@ -1,9 +1,8 @@
-"""One barnabas broker beside two of Apache Kafka 3.9 (and 2.8 in the long form): it follows, leads,
-takes the controller's place and gives it back, under load.
+"""Tests one barnabas broker beside two of Apache Kafka 3.9 (2.8 in the long form): it follows,
+leads, becomes the controller, and gives these roles back, under load.
 
-Each broker is a process of its own. At the end every acknowledged record is read, and the files of
-all replicas are compared by offset, bytes and leader epoch.
-"""
+Each broker is a process. At the end the test reads every acknowledged record, and compares the
+files of all replicas by offset, bytes and leader epoch."""
 
 import json
 import signal
@@ -33,7 +32,7 @@ OF_OURS = {"controlled.shutdown.retry.backoff.ms": "200", "auto.create.topics.en
 
 
 class Mixed:
-    """Kafka brokers 1 and 2, and barnabas 3, on one tree."""
+    """Kafka brokers 1 and 2, and barnabas broker 3, with one ZooKeeper."""
 
     def __init__(self, folder, zookeeper, version=KAFKA, **settings):
         self._zookeeper = zookeeper
@@ -68,7 +67,7 @@ class Mixed:
         return ",".join(broker.address for broker in self.brokers.values() if broker.is_running)
 
     def znode(self, path):
-        """The value of a znode; None when there is none."""
+        """Returns the value of a znode; None when there is none."""
         if self.client.exists(path) is None:
             return None
         return json.loads(self.client.get(path)[0])
@@ -83,12 +82,12 @@ class Mixed:
         self._zookeeper.expire(stat.ephemeralOwner)
 
     def kill(self, broker_id):
-        """kill -9, and the end of the session at once."""
+        """Kills a broker (SIGKILL), and ends its session at once."""
         self.brokers[broker_id].kill()
         self.end_session(broker_id)
 
     def partitions(self, asked, topic=TOPIC):
-        """Leader and ISR of each partition, as one broker answers."""
+        """Returns leader and ISR of each partition, as one broker answers."""
         return leaders_and_isrs(self.brokers[asked].address, topic)
 
     def wait_for_isr(self, isr, why, topic=TOPIC):

@@ -1,4 +1,4 @@
-"""`barnabas cluster` over three brokers, each a process of its own."""
+"""Tests `barnabas cluster` with three brokers, each in its own process."""
 
 import json
 

@@ -1,5 +1,5 @@
-"""The controller is killed while it creates a topic, deletes one, or moves partitions: the next
-controller completes the change, or it was not begun. It is never half done."""
+"""Kills the controller while it creates a topic, deletes one, or moves partitions: the next
+controller completes the change, or the change has not begun. It is never half done."""
 
 import os
 import random
@@ -64,7 +64,8 @@ def controller(cluster, tree):
 
 
 def wait_until_whole(cluster, topic, seed):
-    """Waits until every broker says that every partition has a leader, and all replicas in sync."""
+    """Waits until every broker reports that every partition has a leader, and that all replicas are
+    in sync."""
     for broker in cluster.brokers.values():
         found = {}
 
@@ -102,15 +103,15 @@ def wait_until_gone(cluster, tree, topic, seed):
 
 
 def folders(broker, topic):
-    """The log directories of a topic, without those that wait for their removal, and those that a
-    broker set aside because the topic was deleted while it was stopped."""
+    """Returns the log directories of a topic, without those that wait for removal, and those that a
+    broker set aside because the topic was deleted while the broker was stopped."""
     found = broker.data.glob(f"{topic}-*")
     return [path for path in found if not path.name.endswith(("-delete", "-stray"))]
 
 
 def killed_during(cluster, tree, chance, change):
-    """Runs `change`, kills the controller meanwhile, and starts it again. Returns the error of the
-    change, or None."""
+    """Runs `change`, kills the controller while it runs, and starts the controller again. Returns
+    the error of the change, or None."""
     victim = controller(cluster, tree)
     outcome = []
 

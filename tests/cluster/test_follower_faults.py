@@ -1,5 +1,5 @@
-"""A follower is cut off or slow: it leaves the ISR after replica.lag.time.max.ms, the leader
-acknowledges without it, and it comes back."""
+"""Cuts off a follower, or slows it down: it leaves the ISR after replica.lag.time.max.ms, the
+leader acknowledges records without it, and the follower joins the ISR again after the fault."""
 
 import statistics
 import time
@@ -30,7 +30,7 @@ def three(tmp_path_factory):
 
 
 def median_s(direct):
-    """How long an acknowledged record takes."""
+    """Returns the median time in seconds until a record is acknowledged."""
     took = []
     for _ in range(20):
         began = time.monotonic()
@@ -73,7 +73,7 @@ def test_a_follower_that_is_cut_off_leaves_the_isr_and_comes_back(three):
 
 
 def test_a_slow_follower_leaves_the_isr_and_comes_back(three):
-    """200 kbit/s; the records come faster."""
+    """The link has 200 kbit/s, less than the records need."""
     topic = "slow"
     three.create(topic, LEADER)
     sender = Sender(three.servers, topic, more=IMPATIENT, padding_bytes=PADDING_BYTES)

@@ -1,8 +1,7 @@
-"""Three brokers replicate a topic; its leader dies; nothing that was acknowledged is lost.
+"""Kills the leader of a topic with three replicas: no acknowledged record is lost.
 
-Each broker is a process of its own. At the end the files of all replicas are read and compared: the
-same batches at the same offsets, with the same leader epochs.
-"""
+Each broker is a process. At the end the test compares the files of all replicas: they have the same
+batches at the same offsets, with the same leader epochs."""
 
 import pytest
 from cluster.acknowledged import Sender, leaders_and_isrs

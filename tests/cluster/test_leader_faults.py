@@ -1,9 +1,8 @@
-"""The leader of a partition is stopped or cut off: another one leads, the former one acknowledges
-nothing that could be lost, and its tail is truncated by leader epoch.
+"""Pauses or cuts off the leader of a partition: another broker becomes the leader, the former one
+acknowledges no record that could be lost, and its tail is truncated by leader epoch.
 
-Each test proves its fault, waits for acknowledged records while the fault lasts, and then reads
-every acknowledged record from the files of each replica.
-"""
+Each test proves its fault, waits for acknowledged records while the fault lasts, and then finds
+every acknowledged record in the files of each replica."""
 
 import threading
 import time
@@ -92,7 +91,7 @@ def test_an_isolated_leader_is_replaced_and_comes_back(three):
 @pytest.mark.only_long
 @pytest.mark.parametrize("direction", ["to the followers", "from the followers"])
 def test_a_leader_cut_off_one_way_acknowledges_nothing_below_min_isr(three, direction):
-    """The session lives, so the leader stays, alone in the ISR; the records wait."""
+    """The session continues, so the leader stays, alone in the ISR, and the records wait."""
     topic, leader = f"cut-{direction.replace(' ', '-')}", 3
     three.create(topic, leader)
     three.create(f"{topic}-other", 1, replicas=2)
@@ -120,7 +119,7 @@ def test_a_leader_cut_off_one_way_acknowledges_nothing_below_min_isr(three, dire
 @pytest.mark.only_long
 @pytest.mark.parametrize("both_ways", [False, True])
 def test_a_leader_without_zookeeper_does_not_acknowledge_beside_its_successor(three, both_ways):
-    """The leader reaches its clients and the brokers, and not ZooKeeper."""
+    """The leader reaches clients and brokers, but not ZooKeeper."""
     topic, leader = f"alone-{both_ways}", 2
     three.create(topic, leader)
     sender = three.sender(topic)

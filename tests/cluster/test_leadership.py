@@ -1,4 +1,5 @@
-"""Leadership over three brokers: it comes back by itself, and unclean elections are counted."""
+"""Tests leadership with three brokers: preferred replicas lead again by themselves, and unclean
+elections are counted."""
 
 import urllib.request
 
@@ -54,8 +55,9 @@ def create(cluster, name, assignments, config=None):
 
 
 def test_preferred_replicas_lead_again_by_themselves(cluster):
-    """auto.leader.rebalance.enable, leader.imbalance.check.interval.seconds and
-    leader.imbalance.per.broker.percentage; without them broker 3 would lead on for 300 s."""
+    """Tests auto.leader.rebalance.enable, leader.imbalance.check.interval.seconds and
+    leader.imbalance.per.broker.percentage. With their defaults broker 3 would lead for 300 s
+    more."""
     assert BALANCED == {
         "auto.leader.rebalance.enable": "true",
         "leader.imbalance.check.interval.seconds": "1",
@@ -80,7 +82,7 @@ def test_preferred_replicas_lead_again_by_themselves(cluster):
 
 
 def test_an_unclean_election_is_counted_and_only_where_the_topic_allows_it(cluster):
-    """unclean.leader.election.enable of a topic."""
+    """Tests unclean.leader.election.enable of a topic."""
     unclean = {"unclean.leader.election.enable": "true"}
     create(cluster, "torn", [[1, 2]], {**unclean, "min.insync.replicas": "2"})
     create(cluster, "whole", [[1, 2]], {})

@@ -1,4 +1,5 @@
-"""Brokers of a cluster take producer ids from ZooKeeper in blocks, and never give the same id."""
+"""Tests that the brokers of a cluster take blocks of producer ids from ZooKeeper, and that no id is
+given twice."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing

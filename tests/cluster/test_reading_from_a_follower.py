@@ -1,4 +1,5 @@
-"""A consumer reads from the replica in its rack (KIP-392), and from another when that one dies."""
+"""Tests that a consumer reads from the replica in its rack (KIP-392), and from another replica when
+that broker is killed."""
 
 import json
 
@@ -16,7 +17,7 @@ COUNT = 300
 
 
 class Reader:
-    """A consumer in a rack. librdkafka's statistics tell from which broker it reads."""
+    """A consumer in a rack. The statistics of librdkafka show from which broker it reads."""
 
     def __init__(self, servers, rack):
         self._consumer = Consumer(

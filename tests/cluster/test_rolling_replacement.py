@@ -1,10 +1,9 @@
-"""Three brokers of Apache Kafka are replaced by barnabas one after another, and then barnabas by
-Kafka, under load: nothing is lost, and nothing is there twice.
+"""Replaces three brokers of Apache Kafka by barnabas one after another, and then barnabas by Kafka,
+under load: no record is lost, and none is written twice.
 
-A broker is stopped, and one of the other kind with the same id takes its place, with empty log
-directories. librdkafka and Kafka's Java producer write with acks=all all the while, and groups read
-on each side what they committed on the other. Only the long form runs this.
-"""
+The test stops a broker, and starts one of the other kind with the same id and empty log directories
+in its place. During the whole test librdkafka and Kafka's Java producer write with acks=all, and
+groups read on each side what they committed on the other. Only the long form runs this."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""Brokers that log in to each other with a token of an identity provider (OAUTHBEARER)."""
+"""Tests brokers that log in to each other with a token of an identity provider (OAUTHBEARER)."""
 
 import base64
 
@@ -19,7 +19,8 @@ HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallback
 
 
 def between(folder, changed):
-    """Settings of a broker whose listener SAFE, between brokers, takes tokens."""
+    """Returns the settings of a broker whose listener SAFE, for the other brokers, accepts
+    tokens."""
     return {
         "listeners": "PLAINTEXT://127.0.0.1:0,SAFE://127.0.0.1:0",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SAFE:SASL_PLAINTEXT",
@@ -40,7 +41,7 @@ def token_file(folder, user):
 
 @pytest.mark.takes(seconds=15)
 def test_followers_log_in_by_token_and_have_the_rights_of_its_user(own_zookeeper, tmp_path):
-    """The address with the listener and the mechanism in front is the strongest, as in Kafka."""
+    """As in Kafka, a setting with the prefix of listener and mechanism overrides the others."""
     changed = {
         "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
         OAUTH + URL: token_file(tmp_path, "broker"),

@@ -1,4 +1,5 @@
-"""Transactions whose coordinator, partitions and group are on different brokers, without faults."""
+"""Tests transactions whose coordinator, partitions and group are on different brokers, without
+faults."""
 
 import pytest
 from cluster.three_brokers import Cluster, soon
@@ -29,7 +30,7 @@ def cluster(shared_zookeeper, tmp_path_factory):
 
 
 def create(cluster, topic):
-    """Creates a topic whose partitions are led by all three brokers."""
+    """Creates a topic whose partitions have all three brokers as leaders."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(WAIT_S)
     soon(lambda: set(leaders(cluster, topic).values()) == {1, 2, 3}, "not all brokers lead")
@@ -42,7 +43,7 @@ def leaders(cluster, topic):
 
 
 def coordinator(cluster, name, kind):
-    """The id of the coordinator of a transactional id (kind 1) or group (0)."""
+    """Returns the id of the coordinator of a transactional id (kind 1) or a group (kind 0)."""
 
     def ask():
         body = request(10).cls(coordinatorKeys=[name], keyType=kind)
@@ -54,7 +55,7 @@ def coordinator(cluster, name, kind):
 
 
 def names_on_each_broker(cluster, stem, kind):
-    """A name for each broker, which coordinates it."""
+    """Returns for each broker a name that it coordinates."""
     found = {}
     for number in range(100):
         name = f"{stem}-{number}"
@@ -76,7 +77,8 @@ def write(producer, topic, word):
 
 
 def read_committed(cluster, topic):
-    """The values of each partition, read to the last stable offset, which is the end."""
+    """Returns the values of each partition, read up to the last stable offset, which must be the
+    end."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,

@@ -1,6 +1,6 @@
-"""All in-sync replicas of a partition have died, and a replica that lacks records starts: without
-unclean.leader.election.enable the partition waits and loses nothing; with it, records are lost, and
-clients are told by the leader epoch."""
+"""Kills all in-sync replicas of a partition, and starts a replica that lacks records. Without
+unclean.leader.election.enable the partition waits and loses nothing. With it records are lost, and
+clients learn this from the leader epoch."""
 
 import pytest
 from cluster.acknowledged import Sender, leaders_and_isrs
@@ -22,7 +22,7 @@ def cluster(tmp_path_factory, zookeeper_server):
 
 
 def begin(cluster, topic, **config):
-    """Broker 1 has records that broker 2 lacks, and both are dead. Returns the sender and the
+    """Kills brokers so that broker 1 has records that broker 2 lacks. Returns the sender and the
     number of records that both have."""
     config = {name.replace("_", "."): value for name, value in config.items()}
     new = NewTopic(topic, 1, replica_assignment=[[1, 2]], config=config)

@@ -1,9 +1,8 @@
-"""Workload H on three brokers (idempotent senders, transactions, copies, groups, all side by side)
-while the wall clocks of brokers are an hour ahead, and jump.
+"""Runs workload H on three brokers (idempotent senders, transactions, copies and groups at the same
+time) while wall clocks of brokers are an hour ahead, and jump.
 
-The checker reads the history, and the files of all replicas are compared. A failing run prints its
-seed; `BARNABAS_HISTORY_SEED` runs it again.
-"""
+The checker reads the history, and the test compares the files of all replicas. A failing run prints
+its seed; `BARNABAS_HISTORY_SEED` repeats it."""
 
 import os
 import random
@@ -51,7 +50,8 @@ def wait_in_sync(cluster):
 
 
 def run(cluster, tmp_path, seed, fault):
-    """`fault` disturbs one broker, and ends the disturbance when it returns."""
+    """Runs the workload. `fault` disturbs one broker, and has ended the disturbance when it
+    returns."""
     print("seed", seed)
     chance = random.Random(f"{seed}:faults")
     # A clock that is an hour ahead deletes an hour early, as in Kafka: the retention is longer.
@@ -82,7 +82,7 @@ def run(cluster, tmp_path, seed, fault):
 
 
 def test_workload_h_while_clocks_jump(own_zookeeper, tmp_path, seed):
-    """Broker 1 starts an hour ahead; then clocks jump while brokers run, there and back."""
+    """Broker 1 starts an hour ahead; then clocks jump forward and back while the brokers run."""
     if reason := no_clock():
         pytest.skip(reason)
     settings = {name.replace(".", "_"): value for name, value in BROKER_SETTINGS.items()}
@@ -109,7 +109,7 @@ def test_workload_h_while_clocks_jump(own_zookeeper, tmp_path, seed):
 
 
 def registered_ms(zookeeper, broker_id):
-    """The time at which a broker registered, by its own clock."""
+    """Returns the time of a broker's registration, by the broker's own clock."""
     from kazoo.client import KazooClient
 
     from barnabas.metadata.znodes import BrokerRegistration

@@ -1,5 +1,5 @@
-"""ZooKeeper is paused or killed, or the session of a broker expires: writes go on with the leaders
-that are known, no leader is elected from outside the ISR, and every broker comes back."""
+"""Pauses or kills ZooKeeper, or ends the session of a broker: writes continue with the known
+leaders, no leader is elected from outside the ISR, and every broker joins the cluster again."""
 
 import time
 
@@ -25,7 +25,7 @@ def three(tmp_path_factory):
 
 
 def sessions(zookeeper):
-    """The session of each registered broker, and the broker that is the controller."""
+    """Returns the session of each registered broker, and the id of the controller."""
     found = {}
     for session_id, paths in zookeeper.sessions().items():
         for path in paths:
@@ -39,7 +39,7 @@ def all_registered(three):
 
 
 def test_writes_go_on_while_zookeeper_is_paused(three):
-    """When it answers again, sessions may all expire at once, or go on."""
+    """After the pause all sessions may have expired at once, or continue."""
     topic, leader = "paused", 2
     three.create(topic, leader)
     sender = three.sender(topic)
@@ -58,8 +58,8 @@ def test_writes_go_on_while_zookeeper_is_paused(three):
 
 @pytest.mark.parametrize("of", [pytest.param("leader", marks=pytest.mark.only_long), "follower"])
 def test_a_broker_whose_session_expires_comes_back_into_the_isr(three, of):
-    """A follower whose leader stays sends the epoch of its new registration; leaders refuse an
-    earlier one."""
+    """The follower sends the epoch of its new registration to its leader, which refuses an earlier
+    one."""
     topic, leader = f"expired-{of}", 1
     three.create(topic, leader)
     sender = three.sender(topic)
@@ -78,7 +78,7 @@ def test_a_broker_whose_session_expires_comes_back_into_the_isr(three, of):
 
 @pytest.mark.only_long
 def test_writes_go_on_while_zookeeper_is_down(three):
-    """kill -9, and a start with the same data before any session ends."""
+    """ZooKeeper is killed (SIGKILL), and started with the same data before any session ends."""
     topic, leader = "killed", 3
     three.create(topic, leader)
     sender = three.sender(topic)

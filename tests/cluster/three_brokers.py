@@ -1,4 +1,4 @@
-"""Brokers of one cluster, each a process of its own, on a real ZooKeeper."""
+"""The brokers of one cluster, each in its own process, with a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LENGTH_AT, LENGTH_BEFORE = 8, 12  # of a batch: where its length is, and what th
 
 
 def soon(condition: Callable[[], object], why: str, patience_s: float = 60) -> object:
-    """Waits until the condition holds, and returns its value."""
+    """Waits until the condition holds, and returns its value. Fails after the timeout."""
     deadline = time.monotonic() + patience_s
     while not (found := condition()):
         assert time.monotonic() < deadline, why
@@ -31,7 +31,7 @@ def soon(condition: Callable[[], object], why: str, patience_s: float = 60) -> o
 
 
 class BrokerProcess:
-    """One broker, `barnabas start`."""
+    """One broker: a process of `barnabas start`."""
 
     def __init__(
         self,
@@ -42,7 +42,8 @@ class BrokerProcess:
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ):
-        """`prefix`: what the command begins with; `environment`: more of it."""
+        """`prefix`: the words before the command; `environment`: further variables of its
+        environment."""
         self.node_id = node_id
         self._prefix, self._environment = tuple(prefix), environment
         self.data = folder / f"data-{node_id}"
@@ -69,7 +70,7 @@ class BrokerProcess:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> BrokerProcess:
-        """Starts the broker; on later starts with the port that it had."""
+        """Starts the broker; from the second start on with the port that it had."""
         command = [*self._prefix, sys.executable, "-m", "barnabas", "start"]
         for name, value in self._given.items():
             command += ["--set", f"{name}={value}"]
@@ -101,7 +102,7 @@ class BrokerProcess:
         os.kill(self._process.pid, number)
 
     def pause(self) -> None:
-        """SIGSTOP; returns when the process has stopped."""
+        """Pauses the process (SIGSTOP); returns when it has stopped."""
         self.signal(signal.SIGSTOP)
         assert self._process is not None
         status = Path(f"/proc/{self._process.pid}/stat")
@@ -111,7 +112,7 @@ class BrokerProcess:
         self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kills the process (SIGKILL)."""
         self.signal(signal.SIGKILL)
         self.wait()
 
@@ -125,12 +126,12 @@ class BrokerProcess:
         self._process.wait(ENDS_S)
 
     def batches(self, topic: str, partition: int) -> Iterator[tuple[int, int, bytes]]:
-        """As `batches_in`, of one partition. Call it when the broker is stopped."""
+        """Returns the batches of one partition, as `batches_in`. The broker must be stopped."""
         return batches_in(self.data / f"{topic}-{partition}")
 
 
 def batches_in(folder: Path) -> Iterator[tuple[int, int, bytes]]:
-    """The batches of a replica, as its files have them: base offset, leader epoch, bytes."""
+    """Returns the batches in the files of a replica: base offset, leader epoch, bytes."""
     for path in sorted(folder.glob("*.log")):
         data, at = path.read_bytes(), 0
         while at + BATCH_HEADER_BYTES <= len(data):
@@ -144,7 +145,7 @@ def batches_in(folder: Path) -> Iterator[tuple[int, int, bytes]]:
 
 
 class Cluster:
-    """Brokers 1 to `count`, all running; ended when the test ends."""
+    """Brokers 1 to `count`, all running; they end with the test."""
 
     def __init__(
         self,
@@ -157,7 +158,7 @@ class Cluster:
         **settings: str,
     ):
         """`with_racks`: broker 1 is in rack-1, and so on; `network`: broker 1 is on its host "1",
-        and so on; `environments`: more of it, by broker."""
+        and so on; `environments`: further variables of the environment, by broker."""
         given = {name.replace("_", "."): value for name, value in settings.items()}
         self.brokers = {}
         for node_id in range(1, count + 1):
