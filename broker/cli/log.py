@@ -82,7 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _dump_directory(top: Path, arguments: argparse.Namespace) -> bool:
     """Shows all files of logs below `top`; returns whether one is damaged. It reports a file that a
-    running broker deleted meanwhile; this is not damage. Raises UnknownFile when there is none."""
+    running broker deletes during the call; this is not damage. Raises UnknownFile when there is no
+    file of a log."""
     damaged, count = False, 0
     for path in sorted(path for path in top.rglob("*") if path.is_file()):
         if not log_files.is_known(path):

@@ -174,7 +174,7 @@ class Elections:
     """Writes the states of partitions that need another leader or ISR. Several threads may use it.
 
     Each method takes `check`, the result of ControllerRole.fence, and raises MetadataError. When
-    another writer has changed a state meanwhile, the method decides again from the new state."""
+    another writer has changed a state first, the method decides again from the new state."""
 
     def __init__(
         self,

@@ -2,9 +2,8 @@
 
 One node holds all settings of an entity: SCRAM credentials and quotas of a user, for example. A
 change keeps those it does not name. It is computed from the node's current version, and computed
-again when another broker has changed the node meanwhile. An entity without any setting has no node;
-a user that has client ids
-keeps an empty one.
+again when another broker has changed the node since. An entity without any setting has no node; a
+user that has client ids keeps an empty one.
 """
 
 from __future__ import annotations

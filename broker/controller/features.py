@@ -11,7 +11,7 @@ Each broker registers the levels that it supports, and a feature has no higher l
 registered broker supports. A broker of Apache Kafka in ZooKeeper mode registers none: while one is
 registered, group.version (KIP-848), share.version and transaction.version (KIP-890) are at level 0,
 so that no record is written to an internal topic which that broker could not load. When such a
-broker comes or goes, /feature is written anew: clients take levels of a later epoch only.
+broker comes or goes, /feature is written again: clients take levels of a later epoch only.
 
 metadata.version names Kafka's releases: level 30 is 4.3, whose clients and tools were compared
 with this broker. The metadata of this broker is not KRaft's, so that there is no older level for a

@@ -65,7 +65,7 @@ def give_ids(
         try:
             tree.set(znodes.topic_path(topic.name), data, topic.assignment_version)
         except (BadVersion, NoNode):
-            pass  # another writer changed it meanwhile: it is read and checked again
+            pass  # another writer has changed it: it is read and checked again
     changed = {*state.without_id, *(topic.name for topic in lost)}
     if changed:
         reader.refresh_topics(changed)
@@ -111,7 +111,7 @@ def begin_partitions(
                 theirs = failed.index >= len(check)
                 if not (theirs and isinstance(failed.error, NodeExists | NoNode)):
                     raise failed.error from failed
-                reader.refresh_topics([name])  # another did some of it meanwhile
+                reader.refresh_topics([name])  # another broker has made some of them
                 continue
             reader.refresh_topics([name])
             break

@@ -72,8 +72,8 @@ class Reassignments:
         return outcomes
 
     def advance(self, check: Sequence[CheckVersion]) -> None:
-        """Ends the reassignments whose target is in the ISR. A topic that another writer changed
-        meanwhile is left to the next call."""
+        """Ends the reassignments whose target is in the ISR. A topic that another writer
+        changes during this call is left to the next call."""
         with self._lock:
             for name in [
                 topic.name for topic in self._reader.state.topics.values() if _moves(topic)

@@ -2,7 +2,7 @@
 
 A native handler that finds no cached decision passes its request to Python with the question
 (cext/network/permissions.pyx). All APIs share this one place: it asks the authorizer,
-stores the decisions, and the handler begins anew with the same request.
+stores the decisions, and the handler begins again with the same request.
 
 A permission is valid until a rule changes. A denial is valid for DENIED_NS: then the authorizer is
 asked again, and logs a client that continues.

@@ -56,8 +56,8 @@ class ControlledShutdown:
 
     def run(self) -> None:
         """Tries controlled.shutdown.max.retries times, with controlled.shutdown.retry.backoff.ms in
-        between. The last node of a cluster has no other node to wait for. Without ZooKeeper nobody
-        can be elected, and there is no second attempt."""
+        between. The last node of a cluster has no other node to wait for. Without ZooKeeper no
+        leader can be elected, and there is no second attempt."""
         if not self._config.boolean("controlled.shutdown.enable"):
             return
         self._stop_followers()

@@ -41,7 +41,7 @@ def follow_bounds(
     name: str, own: LogHandle, high_watermark: int, leader_start: int, leader_end: int
 ) -> None:
     """Moves a log whose end the leader's log does not contain: it is truncated to the leader's end,
-    or begins anew, empty, at the leader's start. Raises LogError."""
+    or becomes empty and begins at the leader's log start offset. Raises LogError."""
     end = own.end_offset
     if end > leader_end:
         _truncate(name, own, high_watermark, leader_end, "its leader's log ends there")

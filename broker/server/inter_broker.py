@@ -120,7 +120,7 @@ class Reconnecting:
         low: int = 0,
         high: int | None = None,
     ) -> Struct:
-        """As Connection.call. Raises ClientError; the next call then connects anew."""
+        """As Connection.call. Raises ClientError; the next call then connects again."""
         try:
             if self._connection is None:
                 self._connection = self._connect(self._broker_id)

@@ -2,9 +2,9 @@
 
 A follower that was not caught up for replica.lag.time.max.ms is removed from the ISR. A follower
 that has fetched up to the high watermark, and to the start of the leader's epoch, is added. The
-leader writes
-the change into the partition's state in the metadata tree, with the version that it knows. When the
-controller has written the state meanwhile, the leader writes nothing and applies the new state.
+leader writes the change into the partition's state in the metadata tree, with the version that it
+knows. When the controller has written the state since, the leader writes nothing and applies the
+new state.
 
 While a follower is being added, the high watermark already includes it: the controller may elect it
 from the moment at which the tree has the new ISR (KIP-497).

@@ -273,5 +273,5 @@ def take_control(tree: MetadataTree, node_id: int, now_ms: int) -> int | None:
         try:
             return epoch if _claim(tree, znodes.CONTROLLER_PATH, node_data, step) else None
         except (BadVersion, NodeExists):
-            pass  # another node was elected meanwhile
+            pass  # another node has been elected
     raise StoreUnavailable(f"no controller was elected in {ATTEMPTS_MAX} attempts")

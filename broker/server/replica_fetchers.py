@@ -115,7 +115,7 @@ def _ignore(topic: str, index: int) -> None:
 @dataclass(frozen=True, slots=True)
 class Listeners:
     """Called on a fetcher thread with topic and partition. `truncated`: offsets of the partition in
-    checkpoints may lie above its log's end, and must be written anew; `offline`: its log cannot be
+    checkpoints may lie above its log's end, and must be written again; `offline`: its log cannot be
     used, and it is not fetched until it is followed again."""
 
     truncated: Callable[[str, int], object] = _ignore

@@ -84,7 +84,7 @@ class CheckpointWriter:
             try:
                 found = value(row)
             except LogError:
-                continue  # closed meanwhile: its topic was deleted
+                continue  # its topic has been deleted
             if found is not None:
                 offsets[row.directory.parent][row.topic, row.partition] = found
         complete = True

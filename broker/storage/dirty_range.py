@@ -38,7 +38,7 @@ class DirtyRange(NamedTuple):
 def dirty_range_of(
     row: PartitionLog, config: TopicConfig, checkpoint: int, high_watermark: int, now_ms: int
 ) -> DirtyRange:
-    """Raises LogError or OSError when the log was closed, or a segment deleted, meanwhile."""
+    """Raises LogError or OSError when the log is closed, or a segment deleted, during the call."""
     segments = row.handle.segments()
     start = row.handle.start_offset
     # A checkpoint outside the log precedes a truncation or a new log start: all is dirty.

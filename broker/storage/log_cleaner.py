@@ -144,7 +144,7 @@ class LogCleaner:
                     row, config, offset, self._high_watermark(*name), self._system.wall_ms()
                 )
             except (LogError, OSError):
-                continue  # closed, or cut, meanwhile
+                continue  # closed or cut since it was chosen
             found[row.directory.parent].append(dirty_range.dirty_bytes)
         return found
 
@@ -182,7 +182,7 @@ class LogCleaner:
                 try:
                     found = self._candidate(row, config)
                 except LogError:
-                    continue  # closed meanwhile: its topic was deleted
+                    continue  # its topic has been deleted
                 if found is not None:
                     due.append(found)
             if not due:
@@ -298,7 +298,7 @@ class LogCleaner:
 
     def _give_up(self, row: PartitionLog, error: Exception) -> None:
         if self._logs.get(row.topic, row.partition) is not row:
-            return  # deleted meanwhile
+            return  # it has been deleted
         log.error("cannot compact %s-%d; the cleaner skips it: %s", row.topic, row.partition, error)
         with self._lock:
             self._uncleanable[row.topic, row.partition] = row.topic_id

@@ -145,7 +145,7 @@ class LogDir:
                 f"another broker is using {self.path}. Stop it, or give this one a log.dirs of"
                 " its own."
             ) from error
-        # A broker that stopped meanwhile removed the file that was opened here: lock the new one.
+        # A broker that has stopped since may have removed the open file: lock the new one.
         if not path.exists() or os.fstat(fd).st_ino != path.stat().st_ino:
             os.close(fd)
             return self._lock()

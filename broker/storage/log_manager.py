@@ -517,7 +517,7 @@ class LogManager:
             try:
                 is_offline = row.handle.offline
             except LogError:
-                continue  # closed meanwhile: its topic was deleted
+                continue  # its topic has been deleted
             if is_offline:
                 yield row
 
@@ -530,7 +530,7 @@ class LogManager:
                 if row.handle.offline and row.handle.cut_again():
                     usable.append(row)
             except LogError:
-                continue  # closed meanwhile: its topic was deleted
+                continue  # its topic has been deleted
         return usable
 
     def _directory_for(self, topic: str, partition: int) -> Path:

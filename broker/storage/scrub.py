@@ -69,7 +69,7 @@ class Scrub:
             try:
                 bases = [info.base_offset for info in row.handle.segments()[:-1]]
             except LogError:
-                continue  # closed meanwhile: its topic was deleted
+                continue  # its topic has been deleted
             self._left.extend((row.topic, row.partition, base) for base in bases)
         self.rounds += bool(self._left)
 

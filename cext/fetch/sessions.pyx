@@ -139,7 +139,7 @@ cdef SessionEntry* session_put(SessionCache* cache, Session* s, const FetchParti
     at = find_place(s, key, hash)
     if at[0] != NULL:
         if s.privileged and at[0].offset == part.offset:
-            # The follower begins anew: it may have dropped the answer with this high watermark.
+            # The follower begins again: it may have dropped the answer with this high watermark.
             at[0].high_watermark = -1
         entry_ask(at[0], part)
         return at[0]

@@ -298,9 +298,9 @@ class ShareGroups:
     ) -> HeartbeatResult:
         """Assigns the initialized part of its target to the member. Returns the response."""
         target = group.with_state(group.targets.get(member.member_id, NOTHING))
-        anew = asked.epoch == JOIN_EPOCH or asked.epoch != member.epoch
+        sends_all = asked.epoch == JOIN_EPOCH or asked.epoch != member.epoch
         if member.epoch != group.assignment_epoch or target != member.assignment:
-            anew = anew or target != member.assignment
+            sends_all = sends_all or target != member.assignment
             member.previous_epoch = member.epoch
             member.epoch = group.assignment_epoch
             member.assignment = target
@@ -310,7 +310,7 @@ class ShareGroups:
             member.member_id,
             member.epoch,
             self._settings(group.group_id).heartbeat_ms,
-            target if anew else None,
+            target if sends_all else None,
         )
 
     # -- states of partitions -------------------------------------------------------------------
