@@ -6,6 +6,11 @@ inter-broker listener, and then asks, receives, and applies without the GIL
 (cext/replica/fetches.pyx). Between two requests the thread does what a response requires:
 truncation, and ListOffsets on the same connection. A thread without partitions ends.
 
+A request waits at the leader for up to replica.fetch.wait.max.ms when there are no records. If a
+partition gets a leader meanwhile, acks=all waits for that leader's followers; so the thread drops
+the request, with its connection, and sends one with the partition. Kafka's fetchers wait for the
+answer. A thread drops one request in replica.fetch.wait.max.ms at most.
+
 A failed connection is logged once for each reason, and tried again after replica.fetch.backoff.ms.
 Limits: one request under way; an answer is at most ANSWER_BYTES_MORE larger than
 replica.fetch.response.max.bytes and than socket.request.max.bytes, which bounds a batch; the buffer
@@ -151,9 +156,14 @@ class ReplicaFetchers:
         with self._lock:
             if self._is_stopped:
                 return
+            changed = {
+                name for name, leader in changes.items() if leader != self._leaders.get(name)
+            }
             for name, leader in changes.items():
                 self._follow(name, leader)
             self._end_idle()
+            for place in {self._places[name] for name in changed if name in self._places}:
+                self._fetchers[place].ask_again()
 
     def resize(self, count: int) -> None:
         """Fetches with `count` threads for each leader (num.replica.fetchers) from now on."""
@@ -262,6 +272,9 @@ class _Fetcher:
         self._version = 0
         self._buffer = bytearray()
         self._is_stopped = False
+        self._is_asking = False  # a request is at the leader
+        self._is_dropped = False  # by ask_again; its connection is lost
+        self._dropped_ns = -settings.wait_max_ms * 1_000_000  # when the last one was
         self._changed = threading.Event()  # partitions were added, or the stop
         self._deciding = threading.Lock()  # held while a log is truncated
         self._said: dict[Name, str] = {}  # the last problem that was logged
@@ -286,6 +299,15 @@ class _Fetcher:
     def add(self, name: Name, leader: Leader) -> None:
         self.fetches.add(*name, leader.topic_id, leader.epoch)
         self._changed.set()
+
+    def ask_again(self) -> None:
+        """Drops a request that is at the leader, because partitions were added since it was made.
+        Only one thread at a time may call it."""
+        connection, now_ns = self._connection, self._monotonic_ns()
+        is_soon = now_ns - self._dropped_ns < self._settings.wait_max_ms * 1_000_000
+        if self._is_asking and connection is not None and not is_soon:
+            self._is_dropped, self._dropped_ns = True, now_ns
+            connection.interrupt()
 
     def remove(self, name: Name) -> None:
         with self._deciding:
@@ -313,10 +335,15 @@ class _Fetcher:
         try:
             return self._round()
         except (ClientError, KafkaError, MalformedFetchAnswer) as error:
-            self._disconnect(str(error))
+            is_dropped, self._is_dropped = self._is_dropped, False
+            self._disconnect("" if is_dropped else str(error))
+            if is_dropped:
+                return 0
         except Exception:
             log.exception("fetching from broker %d failed", self._broker_id)
             self._disconnect("")
+        finally:
+            self._is_asking = False
         return self._settings.backoff_ms / 1000
 
     def _disconnect(self, why: str) -> None:
@@ -343,12 +370,14 @@ class _Fetcher:
         self.fetches.wait_flushed(self._settings.wait_max_ms)
         now_ns = self._monotonic_ns()
         self.fetches.broker_epoch = self._brokers.epoch()  # a new session brings another
+        self._is_asking = True  # before the request is made: it may lack partitions added later
         body = self.fetches.next_request(self._version, now_ns)
         if body is None:
             self._decide_all(self.fetches.take_events())
             delay_ns = self.fetches.delay_ns(now_ns)
             return self._settings.wait_max_ms / 1000 if delay_ns is None else delay_ns / 1e9
         with connection.exchange(FETCH, self._version, body, self._buffer) as answer:
+            self._is_asking = False
             events = self.fetches.take_response(answer, self._monotonic_ns())
         if len(self._buffer) > self._settings.response_max_bytes + ANSWER_BYTES_MORE:
             self._buffer = bytearray()

@@ -17,6 +17,7 @@ cdef struct Follow:             # one partition
     int32_t leader_epoch
     int state
     int64_t delayed_until_ns
+    int64_t not_yet_ns          # the last delay because the leader did not know that it leads; 0: none
     int64_t read_from           # the least offset to fetch, -1: the log's end
     bint in_session             # the leader's session has it
     bint replaced               # forgotten, but a topic with the same name is followed now

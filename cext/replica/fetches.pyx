@@ -15,6 +15,10 @@ session each request begins with another partition.
     records, no divergence          appended; the high watermark is the leader's, at most the log's end
     divergence, OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, a log that is offline
                                     an event; the partition waits until restart() or add()
+    UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, an unknown topic or partition
+                                    an event; the leader has not got the controller's request yet.
+                                    The partition is delayed by NOT_YET_MS, then by twice as much
+                                    each time, up to replica.fetch.backoff.ms
     any other error, corrupt records
                                     an event; the partition is delayed by replica.fetch.backoff.ms
     for an offset or epoch that is not the present one: ignored, because the partition has changed
@@ -24,6 +28,9 @@ With log.durability=fsync the fetch offset must be the flushed end, and the lead
 so a partition is left out of requests until all that was appended is flushed. wait_flushed() waits
 for that, because a request without the partition would wait at the leader while its records are
 durable here; the flushes of all partitions of an answer run side by side.
+
+While a partition is delayed, a request waits at the leader no longer than this delay: otherwise the
+partition would be missing there for up to replica.fetch.wait.max.ms more.
 
 One thread makes the steps; any thread may add, remove and look. remove() returns when no append of
 the partition is under way, and an answer to an earlier request does not change a log any more.
@@ -74,6 +81,10 @@ from barnabas.cext.replica.fetch_messages cimport (
 VERSION_MIN = REPLICA_FETCH_VERSION_MIN
 VERSION_MAX = REPLICA_FETCH_VERSION_MAX
 PARTITIONS_MAX = 262144
+
+cdef enum:
+    NOT_YET_MS = 10             # the first delay while the leader does not know that it leads
+    MS = 1000000                # in ns
 
 cdef enum:                      # Kafka error codes
     OFFSET_OUT_OF_RANGE = 1
@@ -215,7 +226,7 @@ cdef class ReplicaFetches:
                 self.ids[topic, index] = raw_id
             f.leader_epoch = leader_epoch
             f.state = FOLLOW_FETCHES
-            f.delayed_until_ns = 0
+            f.delayed_until_ns = f.not_yet_ns = 0
             f.read_from = -1
         finally:
             pthread_mutex_unlock(&self.lock)
@@ -409,6 +420,7 @@ cdef class ReplicaFetches:
         cdef Follow* f
         cdef int64_t i, chosen_count = 0, left_count = 0
         cdef int32_t fetchable = 0, unflushed = 0
+        cdef int64_t wait_ms = self.limits.wait_ms_max
         cdef bint full = self.session_epoch == 0, changed
         cdef int slot
         if chosen == NULL or left == NULL:
@@ -425,7 +437,10 @@ cdef class ReplicaFetches:
                 if full or changed or not f.in_session:
                     chosen[chosen_count] = f
                     chosen_count += 1
-            elif f.in_session and not full:
+                continue
+            if f.state == FOLLOW_FETCHES and f.delayed_until_ns > now_ns:
+                wait_ms = min(wait_ms, (f.delayed_until_ns - now_ns + MS - 1) // MS)
+            if f.in_session and not full:
                 left[left_count] = f
                 left_count += 1
         epoch_leave(table_epochs(self.table), slot)
@@ -433,7 +448,7 @@ cdef class ReplicaFetches:
             if full:
                 self.rotation += 1
             self._write(b, version, chosen, chosen_count, left, left_count,
-                        0 if unflushed else self.limits.wait_ms_max)
+                        0 if unflushed else <int32_t>wait_ms)
         free(chosen)
         free(left)
         return fetchable > 0
@@ -592,6 +607,9 @@ cdef class ReplicaFetches:
         cdef int64_t capacity
         if f != NULL and kind <= EVENT_LAST_WAITING:
             f.state = FOLLOW_WAITS
+        elif f != NULL and EVENT_UNKNOWN_EPOCH <= kind <= EVENT_UNKNOWN_TOPIC:
+            f.not_yet_ns = min(max(2 * f.not_yet_ns, <int64_t>NOT_YET_MS * MS), self.backoff_ns)
+            f.delayed_until_ns = now_ns + f.not_yet_ns
         elif f != NULL:
             f.delayed_until_ns = now_ns + self.backoff_ns
         if self.event_count == self.event_capacity:
@@ -701,6 +719,7 @@ cdef class ReplicaFetches:
                        log_end_offset(p.log), 0, now_ns)
         if f.state != FOLLOW_FETCHES:
             return
+        f.not_yet_ns = 0
         if done.batches:
             f.read_from = -1
         f.lag = max(found.high_watermark - log_end_offset(p.log), <int64_t>0)

@@ -288,6 +288,32 @@ def test_a_partition_with_an_error_is_delayed_and_forgotten_meanwhile(made, code
     assert wanted(follower.asked()) == [(T_ID, 0)]
 
 
+@pytest.mark.parametrize("code", [code for code, _ in DELAYED])
+def test_a_leader_that_does_not_lead_yet_is_asked_again_soon(made, code):
+    """The controller asks all brokers at the same time, so a follower may be first. It waited 1 s,
+    and with it every write with acks=all."""
+    follower = made({"t": (T_ID, 2)}, backoff_ms=100, wait_max_ms=500)
+    follower.asked()
+    delays_ms = []
+    for _ in range(6):
+        follower.take(answer(part(errorCode=code), topicId=T_ID))
+        asked = follower.asked()
+        assert (wanted(asked), forgotten(asked)) == ([], [(T_ID, 0)])
+        delays_ms.append(follower.fetches.delay_ns(follower.now_ns) // MS)
+        # The other partition has no records: this request must not keep the first one back.
+        assert asked.maxWaitMs == delays_ms[-1]
+        follower.take(answer())
+        follower.now_ns += delays_ms[-1] * MS
+        assert wanted(follower.asked()) == [(T_ID, 0)]
+    assert delays_ms == [10, 20, 40, 80, 100, 100]
+    follower.take(answer(part(records=placed(0)), topicId=T_ID))
+    assert follower.asked().maxWaitMs == 500
+    follower.take(answer(part(errorCode=code), topicId=T_ID))
+    assert follower.fetches.delay_ns(follower.now_ns) == 10 * MS
+    follower.fetches.add("t", 0, T_ID, 3)
+    assert wanted(follower.asked()) == [(T_ID, 0)]
+
+
 @pytest.mark.parametrize(
     "records",
     [

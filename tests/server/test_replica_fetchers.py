@@ -53,7 +53,11 @@ class Pair:
         self.fetchers = self.made(**options)
 
     def made(
-        self, settings: FetchSettings = SETTINGS, address=None, epoch=lambda: -1
+        self,
+        settings: FetchSettings = SETTINGS,
+        address=None,
+        epoch=lambda: -1,
+        monotonic_ns=time.monotonic_ns,
     ) -> ReplicaFetchers:
         return ReplicaFetchers(
             CONSUMER,
@@ -61,6 +65,7 @@ class Pair:
             Brokers(address or (lambda broker_id: self.address), epoch=epoch),
             settings,
             Listeners(truncated=lambda *name: self.truncated.append(name)),
+            monotonic_ns,
         )
 
     @property
@@ -250,6 +255,49 @@ def test_a_failure_concerns_its_own_partition_only(made, caplog, monkeypatch):
     monkeypatch.undo()
     pair.fetchers.follow({("t", 1): pair.leader(1)})
     until(lambda: pair.are_equal(1))
+
+
+def test_a_request_that_waits_is_dropped_for_new_partitions_once_in_its_time(made, monkeypatch):
+    """A follower that waited at its leader fetched new partitions up to replica.fetch.wait.max.ms
+    later, and so did every write with acks=all. The time here is longer than the test."""
+    wait_ms, clock, asked, dropped = 60_000, [0], [], []
+
+    class Watched(replica_fetchers.Connection):
+        def exchange(self, *rest):
+            asked.append(rest)
+            return super().exchange(*rest)
+
+        def interrupt(self):
+            dropped.append(self)
+            super().interrupt()
+
+    monkeypatch.setattr(replica_fetchers, "Connection", Watched)
+    pair = made(
+        partitions=5,
+        settings=FetchSettings(wait_max_ms=wait_ms, backoff_ms=60_000),
+        monotonic_ns=lambda: clock[0],
+    )
+    for index in range(1, 5):
+        pair.append(1, index)
+
+    def follow(*indexes, epoch=0):
+        pair.fetchers.follow({("t", index): pair.leader(epoch) for index in indexes})
+
+    follow(0)
+    until(lambda: len(asked) == 1)
+    follow(1, 2)
+    until(lambda: pair.are_equal(1) and pair.are_equal(2))
+    assert len(dropped) == 1
+    until(lambda: len(asked) == 3)  # the dropped one, one with records, one that waits
+    follow(0, 1, 2)  # nothing new
+    follow(3)  # too soon after the last drop
+    assert len(dropped) == 1 and pair.copy(3).end_offset == 0
+    clock[0] += wait_ms * 1_000_000
+    follow(0, 1, 2, 3)
+    assert len(dropped) == 1
+    follow(4)
+    until(lambda: pair.are_equal(3) and pair.are_equal(4))
+    assert len(dropped) == 2
 
 
 def test_a_log_behind_the_leaders_start_begins_there(made):
