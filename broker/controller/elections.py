@@ -32,9 +32,10 @@ from barnabas.metadata.cluster_state import (
     ClusterState,
     ClusterStateReader,
     Partition,
+    PartitionUpdate,
 )
-from barnabas.metadata.state_changes import shares_with_notes
-from barnabas.metadata.tree import CheckVersion, MetadataTree, MultiFailed, Operation, SetData
+from barnabas.metadata.state_changes import written_states
+from barnabas.metadata.tree import CheckVersion, MetadataTree, MultiFailed, SetData, shares
 from barnabas.metadata.znodes import PartitionState
 
 log = logging.getLogger("barnabas.controller")
@@ -337,25 +338,25 @@ class Elections:
         attempt = 0
         while changed := changed_in(state := self._reader.state):
             attempt += 1
+            unknown = {znodes.partition_of_state(row.path): None for row in changed}
             try:
-                for part in shares_with_notes(changed, self._tree, check):
-                    self._tree.multi(part)
-                    for row in part:
-                        self._note_if_unclean(state, row)
+                for part in shares(changed, self._tree.limits, check):
+                    updates = list(written_states(part, self._tree.multi(part), state))
+                    self._reader.apply_updates(updates, is_leader_and_isr=False)
+                    for update in updates:
+                        del unknown[update.topic, update.index]
+                        self._note_if_unclean(state, update)
             except MultiFailed as failed:
                 if failed.index < len(check) or attempt == ATTEMPTS_MAX:
                     raise failed.error from failed
             finally:
-                written = (znodes.partition_of_state(row.path) for row in changed)
-                self._reader.refresh_topics({found[0] for found in written if found})
+                self._reader.refresh_partitions(place for place in unknown if place is not None)
         return state
 
-    def _note_if_unclean(self, state: ClusterState, row: Operation) -> None:
-        """Counts and logs an operation that elects a leader which was not in the ISR of `state`."""
-        if not isinstance(row, SetData) or (place := znodes.partition_of_state(row.path)) is None:
-            return
+    def _note_if_unclean(self, state: ClusterState, update: PartitionUpdate) -> None:
+        """Counts and logs the election of a leader that was not in the ISR of `state`."""
+        place, leader = (update.topic, update.index), update.state.leader
         partition = state.partition(*place)
-        leader = PartitionState.decode(row.data).leader
         isr = () if partition is None or partition.state is None else partition.state.isr
         if leader == NO_LEADER or leader in isr:
             return

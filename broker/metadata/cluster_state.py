@@ -3,8 +3,9 @@
 A `ClusterState` never changes: it shows one moment. `ClusterStateReader` loads it from a tree and
 replaces it when the tree changes. The reader watches brokers, the list and the assignment of
 topics, the controller and the notes of configuration changes. It does not watch partition states,
-because many thousands of watches would cost too much: the writer of a state calls `refresh_topics`,
-and notifies other nodes by a note in /isr_change_notification, which they watch (state_changes.py).
+because many thousands of watches would cost too much: the writer of a state calls `apply_updates`,
+`refresh_partitions` or `refresh_topics`. Other nodes learn of it by a request of the controller, or
+by a note in /isr_change_notification, which they watch (state_changes.py).
 
 The reader logs and leaves out data that it cannot decode (another program may have written it): a
 damaged topic is listed in `unreadable`, and all other topics are served.
@@ -120,13 +121,14 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionUpdate:
-    """The state of a partition in a LeaderAndIsr or UpdateMetadata request."""
+    """The state of a partition: in a LeaderAndIsr or UpdateMetadata request, or from the tree."""
 
     topic: str
     topic_id: str | None  # None: the request is older than topic ids
     index: int
     state: PartitionState
     version: int  # of the state's node
+    zxid: int = -1  # number of the commit that wrote it; -1: a request does not say it
 
 
 # `state_zxid` of a state with which the controller has asked this node to lead or follow.
@@ -201,11 +203,12 @@ def _newer(
             state_version=update.version,
             state_zxid=LEADER_AND_ISR_ZXID,
         )
-    if update.version <= partition.state_version:
+    is_zxid_new = partition.state_zxid < 0 <= update.zxid
+    if update.version < partition.state_version + (not is_zxid_new):
         return None
     before = partition.state
     is_same_epoch = before is not None and before.leader_epoch == update.state.leader_epoch
-    zxid = partition.state_zxid if is_same_epoch else -1
+    zxid = partition.state_zxid if update.zxid < 0 and is_same_epoch else update.zxid
     return replace(partition, state=update.state, state_version=update.version, state_zxid=zxid)
 
 
@@ -271,7 +274,7 @@ class ClusterStateReader:
             return self._publish(state)
 
     def refresh_topics(self, names: Iterable[str]) -> ClusterState:
-        """Reads these topics again: after a write of this node, or after a note of another one."""
+        """Reads these topics with all their partitions again."""
         with self._lock:
             known = self.state
             deleting = self._marked(self._names(znodes.DELETE_TOPICS_PATH))
@@ -287,16 +290,42 @@ class ClusterStateReader:
                     grouped[name] = nodes
             return self._publish(self._with_topics(known, grouped, deleting, replacing=wanted))
 
+    def refresh_partitions(self, places: Iterable[tuple[str, int]]) -> ClusterState:
+        """Reads the states of these partitions again: after a write of this node, or after a note
+        of another one. `places`: topic and partition."""
+        with self._lock:
+            places = list(dict.fromkeys(places))
+            unknown = {place[0] for place in places if self.state.partition(*place) is None}
+            if unknown:
+                self.refresh_topics(unknown)
+            nodes = self._tree.get_all([znodes.partition_state_path(*row) for row in places])
+            updates = []
+            for (name, index), node in zip(places, nodes, strict=True):
+                topic = self.state.topics.get(name)
+                if topic is None or node is None:
+                    continue
+                state = self._readable(node.path, PartitionState.decode, node.data)
+                if state is not None:
+                    stat = node.stat
+                    updates.append(
+                        PartitionUpdate(
+                            name, topic.topic_id, index, state, stat.version, stat.mzxid
+                        )
+                    )
+            return self.apply_updates(updates, is_leader_and_isr=False)
+
     def apply_updates(
         self, updates: Iterable[PartitionUpdate], is_leader_and_isr: bool
     ) -> ClusterState:
-        """Applies states from a request of the controller if they are newer than the known ones, by
-        the version of their nodes. `is_leader_and_isr`: the request is LeaderAndIsr, with which the
-        controller asks this node, in its current registration, to lead or follow; otherwise it is
-        UpdateMetadata. Reads unknown topics and partitions from the tree."""
+        """Applies states from a request of the controller, or of a write of this node, if they are
+        newer than the known ones, by the version of their nodes. `is_leader_and_isr`: the request
+        is LeaderAndIsr, with which the controller asks this node, in its current registration, to
+        lead or follow. Reads unknown topics and partitions from the tree."""
         updates = list(updates)
         with self._lock:
-            self.refresh_topics({row.topic for row in updates if self._known(row) is None})
+            unknown = {row.topic for row in updates if self._known(row) is None}
+            if unknown:
+                self.refresh_topics(unknown)
             changed: dict[str, dict[int, Partition]] = {}
             for row in updates:
                 partition = self._known(row)
@@ -306,7 +335,7 @@ class ClusterStateReader:
                 ):
                     changed.setdefault(row.topic, {})[row.index] = now
             if not changed:
-                return self.state
+                return self._publish(self.state)  # the last one may not have been applied
             topics = dict(self.state.topics)
             for name, rows in changed.items():
                 partitions = MappingProxyType({**topics[name].partitions, **rows})
@@ -466,12 +495,11 @@ class ClusterStateReader:
         with self._lock:
             notes = self._watch_children(znodes.ISR_CHANGES_PATH, self._isr_changed)
             new = [name for name in notes if name > self._isr_notes_seen]
-            topics: set[str] = set()
+            partitions: list[tuple[str, int]] = []
             for name in new:
                 path = f"{znodes.ISR_CHANGES_PATH}/{name}"
-                partitions = self._value(path, znodes.decode_partitions)
-                topics.update(topic for topic, _partition in partitions or ())
-            self.refresh_topics(topics)
+                partitions += self._value(path, znodes.decode_partitions) or ()
+            self.refresh_partitions(partitions)
             self._isr_notes_seen = max(new, default=self._isr_notes_seen)
 
     def _configs_changed(self, _event: WatchEvent) -> None:

@@ -2,8 +2,11 @@
 
 Partition states have no watches (cluster_state.py has the reason). A multi that writes some ends
 with a note in /isr_change_notification, as Kafka's leaders write it: its sequential node names the
-partitions. Every node watches that directory and reads the topics of new notes. The controller
+partitions. Every node watches that directory and reads the partitions of new notes. The controller
 removes notes when every node has seen them. A store of one node needs no notes.
+
+Elections write no notes: the controller's requests tell the other nodes. With a note, each of them
+read all partitions of the topics, while their leaders changed.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import ClusterState, PartitionUpdate
 from barnabas.metadata.tree import (
     BadVersion,
     CreateNode,
@@ -19,7 +23,9 @@ from barnabas.metadata.tree import (
     MultiFailed,
     NoNode,
     Operation,
+    Result,
     SetData,
+    Stat,
     shares,
 )
 
@@ -56,6 +62,19 @@ def written_by_controller(
                 raise failed.error from failed
             return False
     return True
+
+
+def written_states(
+    operations: Sequence[Operation], results: Sequence[Result], state: ClusterState
+) -> Iterator[PartitionUpdate]:
+    """Yields the partition states that a multi has set. `state`: has their topics."""
+    for operation, stat in zip(operations, results, strict=True):
+        place = znodes.partition_of_state(operation.path)
+        if place is None or not isinstance(operation, SetData) or not isinstance(stat, Stat):
+            continue
+        topic = state.topics[place[0]]
+        now = znodes.PartitionState.decode(operation.data)
+        yield PartitionUpdate(topic.name, topic.topic_id, place[1], now, stat.version, stat.mzxid)
 
 
 def _note(part: Sequence[Operation]) -> list[Operation]:

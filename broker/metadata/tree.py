@@ -340,6 +340,16 @@ class MetadataTree(ABC):
         """Returns the node and all nodes below it, parents before children; empty for an absent
         node."""
 
+    def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """Returns nodes in the order of their paths; None for an absent one."""
+        found: list[Node | None] = []
+        for path in paths:
+            try:
+                found.append(Node(path, *self.get(path)))
+            except NoNode:
+                found.append(None)
+        return found
+
     @abstractmethod
     def multi(self, operations: Sequence[Operation]) -> list[Result]:
         """Carries out all operations or none, and returns one result for each. Raises MultiFailed,

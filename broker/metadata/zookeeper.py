@@ -354,6 +354,15 @@ class ZooKeeperTree(MetadataTree):
             ]
         return nodes
 
+    def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """Has as many requests in flight as allowed."""
+        for path in paths:
+            check_path(path)
+        return [
+            None if found is None else Node(path, found[0] or b"", _stat(found[1]))
+            for path, found in zip(paths, self._read_all(map(self._ask_get, paths)), strict=True)
+        ]
+
     def _ask_get(self, path: str) -> Ask:
         return lambda: self._client.get_async(self._full(path))
 

@@ -132,7 +132,7 @@ class IsrChanges:
         except MetadataError as error:
             log.warning("cannot change the ISR of %d partitions: %s", len(changes), error)
         finally:
-            self._reader.refresh_topics({change.topic for change in changes})
+            self._reader.refresh_partitions(change.place for change in changes)
             self._settle(changes)
 
     def _write_together(self, changes: list[Change]) -> None:

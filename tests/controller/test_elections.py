@@ -151,3 +151,57 @@ def test_a_broker_whose_log_has_failed_counts_as_dead_for_that_partition(tmp_pat
     assert elections.elect_any((), [("t", 1)])["t", 1] is None
     assert states() == [(1, (1, 2)), (1, (1,))]
     made.tree.close()
+
+
+PARTITIONS = 40
+
+
+@pytest.fixture
+def led_by_1(tmp_path):
+    """A topic with many partitions in a cluster, the elections, and the paths that they read."""
+    made = Moved(tmp_path, PARTITIONS)
+    made.tree.is_shared = True
+    dynamic = DynamicConfig(BrokerConfig({}))
+    made.elections = Elections(made.tree, made.reader, lambda _topic: TopicConfig({}, dynamic))
+    made.read = []
+
+    def noting(call):
+        return lambda path, *rest: made.read.append(path) or call(path, *rest)
+
+    for name in ("get", "exists", "children", "subtree"):
+        setattr(made.tree, name, noting(getattr(made.tree, name)))
+    yield made
+    made.tree.close()
+
+
+def states(made):
+    return [
+        (row.state.leader, row.state.isr)
+        for row in made.reader.state.topic("t").partitions.values()
+    ]
+
+
+def test_what_an_election_writes_is_known_without_reading_it(led_by_1):
+    """All brokers read all partitions of the topics while their leaders changed: with 1,000
+    partitions that took longer than all else."""
+    made = led_by_1
+    assert made.elections.leave((), 1) == []
+    assert made.read == []
+    assert states(made) == [(2, (2,))] * PARTITIONS
+    assert made.tree.children(znodes.ISR_CHANGES_PATH) == []
+    for index, partition in made.reader.state.topic("t").partitions.items():
+        stat = made.tree.exists(znodes.partition_state_path("t", index))
+        assert (partition.state_version, partition.state_zxid) == (stat.version, stat.mzxid)
+    made.reader.load()
+    assert states(made) == [(2, (2,))] * PARTITIONS
+
+
+def test_an_election_that_another_writer_overtook_decides_again(led_by_1):
+    made = led_by_1
+    path = znodes.partition_state_path("t", 7)
+    made.tree.set(path, PartitionState(1, 9, (1,), 1).encode())
+    assert made.elections.leave((), 1) == [("t", 7)]
+    assert len(made.read) == PARTITIONS  # once, after the refused multi
+    wanted = [(2, (2,))] * PARTITIONS
+    wanted[7] = (1, (1,))
+    assert states(made) == wanted

@@ -92,6 +92,8 @@ class TreeConformance:
             tree.create("/absent/child")
         assert tree.subtree("/absent") == []
         tree.create("/a")
+        [data, missing, again] = tree.get_all(["/a", "/absent", "/a"])
+        assert data == again == tree.subtree("/a")[0] and missing is None
         with pytest.raises(NodeExists):
             tree.create("/a")
 

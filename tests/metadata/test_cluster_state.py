@@ -8,7 +8,7 @@ import time
 import pytest
 
 from barnabas.metadata import znodes
-from barnabas.metadata.cluster_state import ClusterStateReader
+from barnabas.metadata.cluster_state import ClusterStateReader, PartitionUpdate
 from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.producer_ids import NoProducerIds, allocate_block
 from barnabas.metadata.tree import CreateNode, DeleteNode, OutcomeUnknown
@@ -147,6 +147,35 @@ def test_own_writes_are_applied_at_once(tree):
     tree.set(znodes.partition_state_path("t", 1), PartitionState(-1, 9, (1,), 1).encode())
     assert reader.refresh_topics(["t"]).partition("t", 1).state.leader == -1
     assert told[-1].partition("t", 1).state.leader_epoch == 9
+
+
+def test_the_states_of_some_partitions_are_read_again(tree, monkeypatch):
+    tree.multi(new_topic("t", 3))
+    reader = ClusterStateReader(tree)
+    read, get = [], tree.get
+    monkeypatch.setattr(tree, "get", lambda path, *rest: read.append(path) or get(path, *rest))
+    paths = [znodes.partition_state_path("t", index) for index in range(3)]
+    for path in paths:
+        tree.set(path, PartitionState(-1, 9, (1,), 1).encode())
+    found = reader.refresh_partitions([("t", 2), ("t", 0), ("t", 2)])
+    assert read == [paths[2], paths[0]]
+    rows = found.topic("t").partitions
+    assert [row.state.leader_epoch for row in rows.values()] == [9, 0, 9]
+    stat = tree.exists(paths[2])
+    assert (rows[2].state_version, rows[2].state_zxid) == (stat.version, stat.mzxid)
+
+
+def test_a_state_from_a_request_gets_its_commit_when_it_is_read(tree):
+    """A broker that becomes controller needs the commit: it shows who has restarted since."""
+    tree.multi(new_topic("t", 1))
+    reader = ClusterStateReader(tree)
+    path, state = znodes.partition_state_path("t", 0), PartitionState(1, 4, (1,), 1)
+    stat = tree.set(path, state.encode())
+    update = PartitionUpdate("t", None, 0, state, stat.version)
+    reader.apply_updates([update], is_leader_and_isr=False)
+    assert reader.state.partition("t", 0).state_zxid == -1
+    assert reader.refresh_partitions([("t", 0)]).partition("t", 0).state_zxid == stat.mzxid
+    assert reader.apply_updates([update], False).partition("t", 0).state_zxid == stat.mzxid
 
 
 def test_damaged_nodes_are_left_out_and_nothing_else(tree, caplog):
