@@ -52,6 +52,8 @@ examples:
   barnabas cluster drain 3                           again after an end: goes on where it was
   barnabas cluster join --config server.properties --set zookeeper.connect=zk1:2181/kafka
   barnabas cluster leave --config server.properties --dry-run
+  barnabas cluster inventory --config server.properties --json > broker-1.json
+  barnabas cluster recover broker-*.json --config server.properties --dry-run
 """
 
 

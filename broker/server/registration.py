@@ -40,8 +40,8 @@ ATTEMPTS_MAX = 10
 ONLY_NODE_ID = 1
 RESTORE = (
     "Restore the metadata directory",
-    "Correct zookeeper.connect and its chroot, or run `barnabas cluster join` if this node has"
-    " used an embedded store",
+    "Correct zookeeper.connect and its chroot, run `barnabas cluster join` if this node has used an"
+    " embedded store, or `barnabas cluster recover` if ZooKeeper's data is lost",
 )
 
 

@@ -98,7 +98,8 @@ def _finish_join(first: LogDir, tree: MetadataTree, is_dry_run: bool) -> Moved:
     if theirs != cluster_id or unfinished not in (None, Unfinished("join", node_id)):
         raise UnusableDirectory(
             f"{first.path / JOINED_DIRECTORY} says that broker {node_id} has joined a cluster, and"
-            f" {_state(theirs, unfinished)}. Correct zookeeper.connect."
+            f" {_state(theirs, unfinished)}. Correct zookeeper.connect; or use `barnabas cluster"
+            " recover` if ZooKeeper's data is lost."
         )
     if unfinished is not None and not is_dry_run:
         tree_copy.finish(tree, cluster_id)
@@ -262,6 +263,27 @@ def _alone(topic: Topic, node_id: int) -> Iterator[CreateNode]:
                 controller_epoch=before.controller_epoch,
             )
             yield CreateNode(znodes.partition_state_path(topic.name, index), now.encode())
+
+
+def recover(
+    config: BrokerConfig,
+    cluster_id: str,
+    nodes: Sequence[CreateNode],
+    highest_broker_id: int,
+    is_dry_run: bool,
+) -> None:
+    """Writes a rebuilt tree (controller/rebuilt_tree.py) into an empty ZooKeeper. After a crash the
+    same command writes all of it again. Raises ConfigError, MetadataError."""
+    reserved_max = config.integer("reserved.broker.max.id")
+    command = Unfinished("recover")
+    with closing(open_zookeeper(config, None)) as tree:
+        if is_dry_run:
+            tree_copy.check_empty(tree, cluster_id, command)
+            return
+        tree_copy.begin(tree, cluster_id, command)
+        tree_copy.fill(tree, nodes)
+        tree_copy.raise_sequence(tree, highest_broker_id - reserved_max)
+        tree_copy.finish(tree, cluster_id)
 
 
 # -- the directories
