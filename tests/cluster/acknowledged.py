@@ -42,11 +42,12 @@ class Sender:
                 **more,
             }
         )
-        self._padding = b" " * padding_bytes
+        self._more, self._padding = more, b" " * padding_bytes
         self._topic, self._partition_count = topic, partition_count
         self.acknowledged: dict[tuple[int, int], bytes] = {}  # by partition and offset
         self.unplaced: set[bytes] = set()  # acknowledged as a repetition, without their offset
         self.refused: list[tuple[bytes, object]] = []
+        self.lost: set[tuple[int, int]] = set()  # places that were acknowledged for two records
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -69,7 +70,10 @@ class Sender:
         elif message.offset() is None:
             self.unplaced.add(message.value())
         else:
-            self.acknowledged[message.partition(), message.offset()] = message.value()
+            place = message.partition(), message.offset()
+            if place in self.acknowledged:
+                self.lost.add(place)
+            self.acknowledged[place] = message.value()
 
     def wait_for_more(self, count: int = 200) -> None:
         """Waits until each partition has this many more acknowledged records."""
@@ -86,16 +90,17 @@ class Sender:
 
     def stop(self) -> None:
         """Stops the thread and waits until all records are acknowledged. Fails when one was
-        refused."""
+        refused, or when two records have the same offset."""
         self._stop.set()
         self._thread.join()
         assert self._producer.flush(60) == 0
         assert self.refused == []
+        assert not self.lost, f"{len(self.lost)} offsets were given twice: {min(self.lost)}"
 
     def check(self, servers: str) -> None:
         """Reads all partitions: each acknowledged record must be at its offset, exactly once."""
         count = len(self.acknowledged) + len(self.unplaced)
-        found = read_all(servers, self._topic, count)
+        found = read_all(servers, self._topic, count, more=self._more)
         assert {place: found[place] for place in self.acknowledged} == self.acknowledged
         values = list(found.values())
         assert self.unplaced <= set(values)
@@ -124,15 +129,22 @@ class Sender:
         return batches
 
 
-def read_all(servers: str, topic: str, count: int, group: str = "reader"):
+def read_all(
+    servers: str,
+    topic: str,
+    count: int,
+    group: str = "reader",
+    more: Mapping[str, object] = MappingProxyType({}),
+):
     """Reads all partitions from their beginning to their end, and further until it has `count`
-    records. Returns values by partition and offset."""
+    records. Returns values by partition and offset. `more`: settings of the consumer."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
+            **more,
         }
     )
     consumer.subscribe([topic])
@@ -207,7 +219,11 @@ class Transactions:
 
     def end(self) -> None:
         for producer in self._producers:
-            soon(lambda of=producer: _ends(of), "a transaction cannot be committed", patience_s=90)
+            soon(
+                lambda of=producer: commits_transaction(of),
+                "a transaction cannot be committed",
+                patience_s=90,
+            )
         self.committed |= self._open
         self._open.clear()
 
@@ -218,7 +234,8 @@ class Transactions:
         assert sorted(found) == sorted(self.committed)
 
 
-def _ends(producer: Producer) -> bool:
+def commits_transaction(producer: Producer) -> bool:
+    """Tries to commit; returns False when the client has to try again."""
     try:
         producer.commit_transaction(30)
     except KafkaException as error:
@@ -236,11 +253,13 @@ def _commits(consumer: Consumer, place: TopicPartition) -> bool:
     return True
 
 
-def leaders_and_isrs(servers: str, topic: str) -> dict[int, tuple[int, list[int]]]:
+def leaders_and_isrs(
+    servers: str, topic: str, more: Mapping[str, object] = MappingProxyType({})
+) -> dict[int, tuple[int, list[int]]]:
     """Returns the leader and the ISR of each partition; an empty result while the broker does not
-    know the topic."""
+    know the topic. `more`: settings of the client."""
     try:
-        found = AdminClient({"bootstrap.servers": servers}).list_topics(topic, timeout=10)
+        found = AdminClient({"bootstrap.servers": servers, **more}).list_topics(topic, timeout=10)
         partitions = found.topics[topic].partitions
     except (KafkaException, KeyError):
         return {}

@@ -55,8 +55,8 @@ class Rig:
         admin.create_topics([new])[topic].result(30)
         self.wait_for(topic, lambda found: found == (leader, sorted(order)), "not in sync")
 
-    def sender(self, topic: str, **settings: object) -> Sender:
-        return Sender(self.servers, topic, more={**IMPATIENT, **settings})
+    def sender(self, topic: str, padding_bytes: int = 0) -> Sender:
+        return Sender(self.servers, topic, more=IMPATIENT, padding_bytes=padding_bytes)
 
     def state(self, topic: str, ask: int) -> tuple[int, list[int]]:
         """Returns leader and ISR of a topic as one broker reports them."""

@@ -66,7 +66,8 @@ class BrokerProcess:
             **settings,
         }
         self.lines: list[str] = []
-        self.address = ""
+        self.address = ""  # of the first listener
+        self._listener = self._given["listeners"].partition("://")[0]
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> BrokerProcess:
@@ -81,15 +82,15 @@ class BrokerProcess:
         ready = threading.Event()
         threading.Thread(target=self._read, args=(ready,), daemon=True).start()
         assert ready.wait(READY_S) and self.address, "\n".join(self.lines)
-        self._given["listeners"] = f"PLAINTEXT://{self.address}"
+        self._given["listeners"] = f"{self._listener}://{self.address}"
         return self
 
     def _read(self, ready: threading.Event) -> None:
         assert self._process is not None and self._process.stderr is not None
         for line in self._process.stderr:
             self.lines.append(line.rstrip())
-            if "ready:" in line and "PLAINTEXT://" in line:
-                self.address = line.split("PLAINTEXT://")[1].split()[0].rstrip(",;.")
+            if "ready:" in line and f"{self._listener}://" in line:
+                self.address = line.split(f"{self._listener}://")[1].split()[0].rstrip(",;.")
                 ready.set()
         ready.set()
 
@@ -116,14 +117,15 @@ class BrokerProcess:
         self.signal(signal.SIGKILL)
         self.wait()
 
-    def stop(self) -> None:
+    def stop(self) -> int:
+        """SIGTERM; returns the exit status."""
         if self.is_running:
             self.signal(signal.SIGTERM)
-        self.wait()
+        return self.wait()
 
-    def wait(self) -> None:
+    def wait(self) -> int:
         assert self._process is not None
-        self._process.wait(ENDS_S)
+        return self._process.wait(ENDS_S)
 
     def batches(self, topic: str, partition: int) -> Iterator[tuple[int, int, bytes]]:
         """Returns the batches of one partition, as `batches_in`. The broker must be stopped."""
