@@ -6,6 +6,12 @@ leader writes the change into the partition's state in the metadata tree, with t
 knows. When the controller has written the state since, the leader writes nothing and applies the
 new state.
 
+With log.durability=os, acknowledged records may be in the memory of the ISR only. Before the ISR
+becomes smaller than min.insync.replicas, or this node alone, the leader therefore flushes the log:
+after a power cut the last replica has everything that was acknowledged (KIP-966). When the
+controller makes the ISR as small, because brokers have died, the leader flushes as soon as it
+learns of it.
+
 While a follower is being added, the high watermark already includes it: the controller may elect it
 from the moment at which the tree has the new ISR (KIP-497).
 
@@ -15,10 +21,11 @@ Source: Kafka's Partition.maybeShrinkIsr and maybeExpandIsr.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
+from barnabas.cext.log.log_handle import LogError
 from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
@@ -28,23 +35,26 @@ from barnabas.metadata.tree import MetadataError, MetadataTree, MultiFailed, Set
 log = logging.getLogger("barnabas.replicas")
 
 
+Place = tuple[str, int]  # topic, partition
+
+
 class Change(NamedTuple):
-    """A wanted ISR of a partition, and the version of the state that it replaces."""
+    """A wanted state of a partition, and the version of the state that it replaces."""
 
     topic: str
     number: int
-    isr: tuple[int, ...]
+    after: znodes.PartitionState
     before: znodes.PartitionState
     version: int
 
     @property
-    def place(self) -> tuple[str, int]:
+    def place(self) -> Place:
         return self.topic, self.number
 
     @property
     def operation(self) -> SetData:
         path = znodes.partition_state_path(self.topic, self.number)
-        return SetData(path, replace(self.before, isr=self.isr).encode(), self.version)
+        return SetData(path, self.after.encode(), self.version)
 
 
 class IsrChanges:
@@ -56,11 +66,16 @@ class IsrChanges:
         tree: MetadataTree,
         reader: ClusterStateReader,
         node_id: int,
+        isr_size_min: Callable[[str], int] | None = None,
     ) -> None:
+        """`isr_size_min`: min.insync.replicas of a topic; None with log.durability=fsync, where
+        every acknowledged record is on the disks of the ISR anyway."""
         self._table = table
         self._tree = tree
         self._reader = reader
         self._node_id = node_id
+        self._isr_size_min = isr_size_min
+        self._seen = ClusterState()  # whose small ISRs are flushed
 
     def shrink(self) -> None:
         """Removes the followers that were not caught up for replica.lag.time.max.ms from the
@@ -70,7 +85,7 @@ class IsrChanges:
         changes = []
         for topic, index, leaving in late:
             change = self._change(state, topic, index, remove=leaving)
-            if change is not None:
+            if change is not None and self._is_flushed(topic, index, change.after.isr):
                 log.info(
                     "%s-%d: removing brokers %s from the ISR %s: they were not caught up for"
                     " replica.lag.time.max.ms",
@@ -92,8 +107,43 @@ class IsrChanges:
             if change is not None:
                 changes.append(change)
         self._write(
-            [row for row in changes if self._table.set_isr(*row.place, row.isr, is_pending=True)]
+            [
+                row
+                for row in changes
+                if self._table.set_isr(*row.place, row.after.isr, is_pending=True)
+            ]
         )
+
+    def flush_small(self) -> None:
+        """Flushes the logs that this node leads in the newest state with a small ISR."""
+        before, state = self._seen, self._reader.state
+        for name, topic in state.topics.items():
+            if before.topics.get(name) is topic:
+                continue
+            for index, partition in topic.partitions.items():
+                now = partition.state
+                if now is not None and now.leader == self._node_id and len(partition.replicas) > 1:
+                    self._is_flushed(name, index, now.isr)
+        self._seen = state
+
+    def _is_flushed(self, topic: str, index: int, isr: tuple[int, ...]) -> bool:
+        """Flushes the log of a partition if `isr` is small; returns whether nothing failed. After a
+        failed flush the log is offline."""
+        if self._isr_size_min is None or len(isr) >= max(self._isr_size_min(topic), 2):
+            return True
+        partition = self._table.partition(topic, index)
+        own = None if partition is None else partition.log
+        if own is None:
+            return False
+        try:
+            end = own.end_offset
+            if own.flushed_offset < end:
+                own.flush()
+                log.info("%s-%d: flushed up to offset %d for the ISR %s", topic, index, end, isr)
+        except LogError as error:
+            log.error("%s-%d: cannot be flushed for the ISR %s: %s", topic, index, isr, error)
+            return False
+        return True
 
     def _change(
         self,
@@ -113,7 +163,7 @@ class IsrChanges:
         isr = (*kept, *(row for row in add if row not in kept and row in partition.replicas))
         if isr == before.isr:
             return None
-        return Change(topic, index, isr, before, partition.state_version)
+        return Change(topic, index, replace(before, isr=isr), before, partition.state_version)
 
     def _write(self, changes: list[Change]) -> None:
         """Writes the changes, in one multi where they fit. If another writer has changed one of the

@@ -27,10 +27,12 @@ from barnabas.telemetry.network_events import write_events
 
 if TYPE_CHECKING:
     from barnabas.server.controlled_shutdown import ControlledShutdown
+    from barnabas.server.isr import IsrChanges
     from barnabas.storage.cleanup import Cleanup
 
 FLUSH_TIMEOUT_MS = 30_000
 ISR_GROW_MS = 100
+ISR_FLUSH_MS = 60_000  # beside the runs after each new state
 BALANCE_FIRST_MS = 5000  # as in Kafka
 
 
@@ -68,6 +70,8 @@ def run_tasks(before: Serving) -> Running:
     start.metrics.offline_partitions = loaded.replicas.offline_count
     start.metrics.status = partial(_status, loaded)
     failures = FailureLog(loaded.logs, system.monotonic_ns)
+    if opened.tree.is_shared:
+        _keep_isrs(loaded, background)
     background.add("failures", failures.write, lambda: FAILURES_PERIOD_MS)
     background.add("damage", lambda: write_damage(loaded.logs), lambda: DAMAGE_PERIOD_MS)
     scrub = Scrub(
@@ -105,7 +109,6 @@ def run_tasks(before: Serving) -> Running:
     )
     _add_tasks(loaded, before.coordinators, flusher, retention, background)
     if opened.tree.is_shared:
-        _keep_isrs(loaded, background)
         _report_failed_logs(loaded, background)
         _balance_leaders(before, background)
     if before.controlled_shutdown is not None:
@@ -121,16 +124,32 @@ def _status(loaded: Loaded) -> tuple[str, bytes]:
     return status_page.CONTENT_TYPE, status_page.status_page(opened.reader.state, opened.node_id)
 
 
-def _keep_isrs(loaded: Loaded, background: Background) -> None:
+def _keep_isrs(loaded: Loaded, background: Background) -> IsrChanges:
     """Starts to shrink and grow the ISRs of the partitions that this node leads."""
     from barnabas.server.isr import IsrChanges
 
     opened = loaded.before
-    lag_ms = opened.before.config.integer("replica.lag.time.max.ms")
+    config, replicas = opened.before.config, loaded.replicas
+    lag_ms = config.integer("replica.lag.time.max.ms")
     loaded.table.replica_lag_ms_max = lag_ms
-    changes = IsrChanges(loaded.table, opened.tree, opened.reader, opened.node_id)
+    is_in_memory = config.log_durability == "os"
+
+    def isr_size_min(topic: str) -> int:
+        return replicas.topic_config(topic).integer("min.insync.replicas")
+
+    changes = IsrChanges(
+        loaded.table,
+        opened.tree,
+        opened.reader,
+        opened.node_id,
+        isr_size_min if is_in_memory else None,
+    )
     background.add("isr-shrink", changes.shrink, lambda: lag_ms // 2)
     background.add("isr-grow", changes.grow, lambda: ISR_GROW_MS)
+    if is_in_memory:
+        flush = background.add("isr-flush", changes.flush_small, lambda: ISR_FLUSH_MS)
+        replicas.on_applied.append(lambda _state: flush())
+    return changes
 
 
 def _report_failed_logs(loaded: Loaded, background: Background) -> None:

@@ -29,7 +29,7 @@ from barnabas.storage import checkpoints as files
 from barnabas.storage import partition_dirs
 from barnabas.storage.checkpoints import DamagedFile, TopicPartition
 from barnabas.storage.log_dirs import LogDir
-from barnabas.storage.missing_records import report_cuts, report_missing
+from barnabas.storage.missing_records import report_cuts, report_missing, report_short
 from barnabas.storage.replace_file import Replacements, sync_directory
 
 log = logging.getLogger("barnabas.logs")
@@ -404,6 +404,8 @@ class LogManager:
         if was_compacted:  # its gaps are right, but for one at the end, which is never compacted
             missing = missing[-1:] if handle.recovered.ends_early else []
         report_missing(path, missing, handle.end_offset)
+        if want.is_replicated and handle.end_offset < state.end_offset_min(name):
+            report_short(path, handle.end_offset, state.end_offset_min(name))
         if not is_marked:
             files.write_topic_id(path, want.topic_id)
         return PartitionLog(*name, want.topic_id, path, handle)

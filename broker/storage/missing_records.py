@@ -7,6 +7,9 @@ an ERROR line with the remedy. A gap between two segments is a loss too, unless 
 compacted: compaction leaves gaps. Apache Kafka 2.7 to 4.3 logs none of this and uses the offsets
 again. Segments that are missing at the start of a log look like retention and are not detected.
 
+A replica whose log ends earlier does not skip offsets: it fetches them again, if another replica
+has their records.
+
 Next: log_manager.py.
 """
 
@@ -57,3 +60,15 @@ def report_missing(path: Path, missing: Sequence[tuple[int, int]], end_offset: i
         )
     if len(missing) > RANGES_MAX:
         log.error("%s: %d more ranges of offsets are missing", path, len(missing) - RANGES_MAX)
+
+
+def report_short(path: Path, end_offset: int, known_end: int) -> None:
+    """Logs that the log of a replica in `path` ends before the offset of its checkpoints."""
+    log.warning(
+        "%s: ends at offset %d, and its checkpoints say %d: the records between are not on this"
+        " disk, as after a power failure with log.durability=os. This broker fetches them again"
+        " from another replica; they are lost if none has them.",
+        path.name,
+        end_offset,
+        known_end,
+    )

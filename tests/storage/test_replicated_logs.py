@@ -38,3 +38,10 @@ def opened(folder: Path, is_replicated: bool, has_directory: bool):
 def test_the_end_of_a_log_that_lost_its_records(tmp_path, is_replicated, end_offset, has_directory):
     """A single replica may not use offsets twice that its clients have seen."""
     assert opened(tmp_path, is_replicated, has_directory) == end_offset
+
+
+@pytest.mark.parametrize("is_replicated", [True, False])
+def test_a_replica_that_lost_its_end_says_so(tmp_path, caplog, is_replicated):
+    opened(tmp_path, is_replicated, has_directory=True)
+    said = f"t-0: ends at offset 0, and its checkpoints say {REACHED}"
+    assert (said in caplog.text) == is_replicated
