@@ -12,6 +12,11 @@ after a power cut the last replica has everything that was acknowledged (KIP-966
 controller makes the ISR as small, because brokers have died, the leader flushes as soon as it
 learns of it.
 
+A leader whose log can be read and not written (a full disk) gives the partition up: it leaves the
+ISR and writes a state without a leader, and the controller elects another member of the ISR. A
+Kafka controller would elect nobody, so a leader beside Kafka brokers stays. Logs that are offline
+are reported to the controller instead (log_dir_reports.py).
+
 While a follower is being added, the high watermark already includes it: the controller may elect it
 from the moment at which the tree has the new ISR (KIP-497).
 
@@ -34,6 +39,8 @@ from barnabas.metadata.tree import MetadataError, MetadataTree, MultiFailed, Set
 
 log = logging.getLogger("barnabas.replicas")
 
+
+NO_LEADER = -1
 
 Place = tuple[str, int]  # topic, partition
 
@@ -144,6 +151,32 @@ class IsrChanges:
             log.error("%s-%d: cannot be flushed for the ISR %s: %s", topic, index, isr, error)
             return False
         return True
+
+    def resign(self, places: Iterable[Place]) -> None:
+        """Gives up partitions that this node leads and cannot write, where the log is not offline
+        and another member of the ISR is alive."""
+        state = self._reader.state
+        if not all(broker.registration.features for broker in state.brokers.values()):
+            return  # a Kafka broker, which may be the controller, registers none
+        changes = []
+        for topic, index in places:
+            own = self._table.partition(topic, index)
+            if own is None or own.offline:
+                continue
+            away = state.brokers.keys() - {self._node_id}
+            change = self._change(state, topic, index, remove=[self._node_id])
+            if change is None or away.isdisjoint(change.after.isr):
+                continue
+            before = change.before
+            log.warning(
+                "%s-%d: this broker cannot write the log and gives the partition up to one of %s",
+                topic,
+                index,
+                change.after.isr,
+            )
+            after = replace(change.after, leader=NO_LEADER, leader_epoch=before.leader_epoch + 1)
+            changes.append(change._replace(after=after))
+        self._write(changes)
 
     def _change(
         self,

@@ -71,7 +71,9 @@ def run_tasks(before: Serving) -> Running:
     start.metrics.status = partial(_status, loaded)
     failures = FailureLog(loaded.logs, system.monotonic_ns)
     if opened.tree.is_shared:
-        _keep_isrs(loaded, background)
+        failures = FailureLog(
+            loaded.logs, system.monotonic_ns, _keep_isrs(loaded, background).resign
+        )
     background.add("failures", failures.write, lambda: FAILURES_PERIOD_MS)
     background.add("damage", lambda: write_damage(loaded.logs), lambda: DAMAGE_PERIOD_MS)
     scrub = Scrub(

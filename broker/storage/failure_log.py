@@ -49,9 +49,16 @@ FREED = " Free space on this disk: writes go on by themselves then."
 class FailureLog:
     """Writes the log lines of one broker."""
 
-    def __init__(self, logs: LogManager, monotonic_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        logs: LogManager,
+        monotonic_ns: Callable[[], int],
+        failed: Callable[[list[tuple[str, int]]], object] = lambda _: None,
+    ) -> None:
+        """`failed` is called with the partitions of new failures, by topic and number."""
         self._logs = logs
         self._monotonic_ns = monotonic_ns
+        self._failed = failed
         self._written_ms: dict[tuple[str, str, int], int] = {}  # when the last line came
         self._since: dict[tuple[str, str, int], int] = {}  # failures since then
 
@@ -59,7 +66,8 @@ class FailureLog:
         """Logs the failures since the last call; returns the number of lines."""
         now_ms = self._monotonic_ns() // 1_000_000
         lines, more = 0, 0
-        for row in self._logs.take_failures():
+        failures = self._logs.take_failures()
+        for row in failures:
             key = row.path, row.what, row.errno
             count = self._since.get(key, 0) + row.times
             self._since[key] = count
@@ -77,6 +85,15 @@ class FailureLog:
         if len(self._since) > KNOWN_MAX:
             self._written_ms.clear()
             self._since.clear()
+        if failures:
+            directories = {Path(row.path).parent for row in failures}
+            self._failed(
+                [
+                    (row.topic, row.partition)
+                    for row in self._logs.logs()
+                    if row.directory in directories
+                ]
+            )
         return lines
 
     @staticmethod

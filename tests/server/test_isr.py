@@ -1,4 +1,4 @@
-"""A leader flushes its log before the ISR becomes small."""
+"""A leader flushes its log before the ISR becomes small, and resigns when it cannot write."""
 
 import pytest
 from simulation.zookeeper_model import Server, Session
@@ -22,6 +22,7 @@ class OneLog:
     def __init__(self, tree, leaving=()):
         self.log, self._tree, self._leaving = self, tree, leaving
         self.end_offset, self.flushed_offset, self.fails = END, 0, False
+        self.offline = False
         self.isr_at_flush = ()
 
     def flush(self):
@@ -105,3 +106,32 @@ def test_the_leader_flushes_when_another_one_has_made_the_isr_small(tree, leader
     small._reader.refresh_topics(["t"])
     small.flush_small()
     assert table.flushed_offset == (END if leader == OWN else 0)
+
+
+def test_a_leader_that_cannot_write_leaves_the_partition_to_the_rest_of_the_isr(tree):
+    resigning = changes(tree, OneLog(tree))
+    resigning.resign([("t", 0)])
+    assert state(tree) == PartitionState(-1, 6, (2, 3), 1)
+    resigning.resign([("t", 0)])
+    assert state(tree) == PartitionState(-1, 6, (2, 3), 1)
+
+
+def test_it_stays_when_no_other_member_of_the_isr_is_alive(tree):
+    for broker_id in (2, 3):
+        tree.delete(znodes.broker_path(broker_id))
+    changes(tree, OneLog(tree)).resign([("t", 0)])
+    assert state(tree) == PartitionState(OWN, 5, (1, 2, 3), 1)
+
+
+def test_it_stays_with_an_offline_log_which_is_reported(tree):
+    table = OneLog(tree)
+    table.offline = True
+    changes(tree, table).resign([("t", 0)])
+    assert state(tree) == PartitionState(OWN, 5, (1, 2, 3), 1)
+
+
+def test_it_stays_beside_a_kafka_broker(tree):
+    """Which would elect nobody, if it were the controller."""
+    register(tree, 4, {})
+    changes(tree, OneLog(tree)).resign([("t", 0)])
+    assert state(tree) == PartitionState(OWN, 5, (1, 2, 3), 1)
