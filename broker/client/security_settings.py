@@ -30,7 +30,7 @@ may be secret.
 import os
 import ssl
 from base64 import encodebytes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from barnabas.client.failures import BadSetting
@@ -41,7 +41,7 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 STORES = ("PEM", "PKCS12", "JKS")
 FAMILIES = ("security.", "ssl.", "sasl.")  # the beginnings of their names
 MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER", "GSSAPI")
-JAAS, SECTION = "sasl.jaas.config", "KafkaClient"
+JAAS, CLIENT_SECTIONS = "sasl.jaas.config", ("KafkaClient",)
 OAUTH = "sasl.oauthbearer."
 EXTENSION = "extension_"
 # Settings that name classes, and Kafka's own classes whose function is built in here.
@@ -53,17 +53,22 @@ CLASSES = {
 }  # fmt: skip
 
 
-def parse_security(given: Mapping[str, str], prefix: str = "") -> Security | None:
+def parse_security(
+    given: Mapping[str, str], prefix: str = "", sections: Sequence[str] = CLIENT_SECTIONS
+) -> Security | None:
     """Returns the security of settings whose names begin with `prefix`; None without such settings.
-    Raises BadSetting."""
-    return _Settings(given, prefix).security()
+    `sections`: of the JAAS file, which is used without sasl.jaas.config; the first one that exists
+    counts. Raises BadSetting."""
+    return _Settings(given, prefix, sections).security()
 
 
 class _Settings:
     """The settings, also for barnabas.tls.stores, which finds a client's stores with them."""
 
-    def __init__(self, given: Mapping[str, str], prefix: str) -> None:
-        self._given, self._prefix = given, prefix
+    def __init__(
+        self, given: Mapping[str, str], prefix: str, sections: Sequence[str] = CLIENT_SECTIONS
+    ) -> None:
+        self._given, self._prefix, self._sections = given, prefix, sections
 
     def text(self, base: str) -> str | None:
         return self._given.get(self.name_of(base))
@@ -158,11 +163,13 @@ class _Settings:
             if line is not None:
                 modules = jaas.parse_line(line)
             else:
-                modules = jaas.sections_of_process(os.environ)[1].get(SECTION, [])
+                found = jaas.sections_of_process(os.environ)[1]
+                modules = next((found[name] for name in self._sections if name in found), [])
         except ConfigError as error:
             raise self._bad(f"{JAAS}: {error.problems[0].rstrip('.')}") from None
         if len(modules) != 1:
-            missing = "is not set, and no JAAS file (KAFKA_OPTS) has a section KafkaClient"
+            names = " or ".join(self._sections)
+            missing = f"is not set, and no JAAS file (KAFKA_OPTS) has a section {names}"
             raise self._bad(f"{JAAS} {'names several login modules' if modules else missing}")
         return modules[0].options
 

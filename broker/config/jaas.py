@@ -82,6 +82,13 @@ def parse_file(text: str) -> dict[str, list[LoginModule]]:
     return sections
 
 
+def server_sections(listener: str) -> tuple[str, ...]:
+    """Returns the names of a listener's sections, the stronger one first: for the logins of its
+    clients, and of this broker at the same listener of others. Kafka:
+    JaasContext.loadServerContext."""
+    return f"{listener.lower()}.KafkaServer", "KafkaServer"
+
+
 def sections_of_process(
     environ: Mapping[str, str],
 ) -> tuple[str | None, Mapping[str, list[LoginModule]]]:

@@ -235,7 +235,7 @@ class Logins:
 
     def _modules_of_file(self, listener: str, mechanism: str) -> tuple[str, list[LoginModule]]:
         path, sections = jaas.sections_of_process(self._environ)
-        for section in (f"{listener.lower()}.KafkaServer", "KafkaServer"):
+        for section in jaas.server_sections(listener):
             if section in sections:
                 return f"{section} in {path}", sections[section]
         raise ConfigError(

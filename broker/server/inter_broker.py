@@ -2,7 +2,8 @@
 
 They use the listener of inter.broker.listener.name (or security.inter.broker.protocol), its TLS
 settings, and the mechanism of sasl.mechanism.inter.broker.protocol with the user of that listener's
-JAAS line, or with the token that the settings sasl.oauthbearer. of that listener get, as in Kafka.
+JAAS line or section of the JAAS file (LISTENER.KafkaServer or KafkaServer), or with the token that
+the settings sasl.oauthbearer. of that listener get, as in Kafka.
 """
 
 from __future__ import annotations
@@ -156,6 +157,8 @@ def security_between_brokers(
 ) -> Security | None:
     """Returns the protection of connections between brokers, None for plain ones. Raises
     BadSetting."""
+    from barnabas.config.jaas import server_sections
+
     prefix = f"listener.name.{listener.lower()}."
     given = {name: text for name, text in values.items() if name.startswith(FAMILIES)}
     mechanism = values.get("sasl.mechanism.inter.broker.protocol", "GSSAPI")
@@ -166,4 +169,4 @@ def security_between_brokers(
             if name.startswith(start)
         }
     given |= {"security.protocol": protocol, "sasl.mechanism": mechanism}
-    return parse_security(given)
+    return parse_security(given, sections=server_sections(listener))

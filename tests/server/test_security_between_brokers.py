@@ -1,0 +1,40 @@
+"""How a broker logs in at others: by the JAAS sections of its listener, as Apache Kafka does
+(ChannelBuilders.clientChannelBuilder, JaasContext.loadServerContext). Kafka's own clients use the
+section KafkaClient."""
+
+import pytest
+
+from barnabas.client.failures import BadSetting
+from barnabas.server.inter_broker import security_between_brokers
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+BETWEEN = {"sasl.mechanism.inter.broker.protocol": "PLAIN"}
+SECTION = '{name} {{ {PLAIN} required username="{user}" password="p" user_a="b"; }};\n'
+
+
+@pytest.fixture
+def user(tmp_path, monkeypatch):
+    """Returns as whom a broker logs in, with these sections of the JAAS file."""
+
+    def login(*sections):
+        path = tmp_path / "jaas.conf"
+        path.write_text(
+            "".join(SECTION.format(name=name, PLAIN=PLAIN, user=f"of {name}") for name in sections)
+        )
+        path.chmod(0o600)
+        monkeypatch.setenv("KAFKA_OPTS", f"-Djava.security.auth.login.config={path}")
+        return security_between_brokers("SAFE", "SASL_PLAINTEXT", BETWEEN).sasl.user
+
+    return login
+
+
+def test_the_section_of_the_listener_comes_before_that_of_all(user):
+    assert user("KafkaClient", "KafkaServer") == "of KafkaServer"
+    assert user("KafkaServer", "safe.KafkaServer", "KafkaClient") == "of safe.KafkaServer"
+
+
+def test_the_section_of_clients_is_not_used(user):
+    """A broker with this file started, and Kafka's do not."""
+    said = r"no JAAS file \(KAFKA_OPTS\) has a section safe.KafkaServer or KafkaServer"
+    with pytest.raises(BadSetting, match=said):
+        user("KafkaClient")
