@@ -92,6 +92,7 @@ class Controller:
         self._wall_ms = wall_ms
         self._notes_next_ms = 0
         self._said = ""
+        self._without_id: frozenset[str] = frozenset()  # topics that were logged
         self._stopping = False
         self._wake = threading.Event()
         self._log_dir_events = LogDirEvents(
@@ -162,6 +163,7 @@ class Controller:
         if check is None:
             self._channels.stop()
             self._log_dir_events.forget()
+            self._log_without_id()
             return
         if self._tree.exists(znodes.FEATURES_PATH) is None:
             self._tree.multi([*check, CreateNode(znodes.FEATURES_PATH, znodes.NO_FEATURES)])
@@ -174,6 +176,20 @@ class Controller:
         self._channels.update(self._reader.state)
         self._delete_marked()
         self._delete_notes()
+
+    def _log_without_id(self) -> None:
+        """Logs the topics to which another broker, the controller, gives no id. Its registration
+        does not show this: Kafka writes the same with inter.broker.protocol.version 2.7 and 2.8."""
+        state = self._reader.state
+        before, self._without_id = self._without_id, frozenset(state.without_id)
+        if new := self._without_id - before:
+            log.warning(
+                "topics without an id are not served here: %s. The controller, broker %s, gives ids"
+                " with an inter.broker.protocol.version of 2.8 or later: set it on the brokers of"
+                " Apache Kafka and restart them.",
+                ", ".join(sorted(new)),
+                state.controller_id,
+            )
 
     def _delete_marked(self) -> None:
         marked = self._tree.children(znodes.DELETE_TOPICS_PATH)

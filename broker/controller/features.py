@@ -151,7 +151,7 @@ class Features:
         for broker_id, row in sorted(brokers.items()):
             if row.registration.version < REGISTRATION_MIN:
                 log.error(
-                    "broker %d runs with an inter.broker.protocol.version below 2.7 (its"
+                    "broker %d runs with an inter.broker.protocol.version below 2.8 (its"
                     " registration has version %d): set 2.8 or later and restart it",
                     broker_id,
                     row.registration.version,

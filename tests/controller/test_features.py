@@ -143,7 +143,7 @@ def test_no_level_is_higher_than_every_registered_broker_supports(tree, caplog):
     features.apply(state(b1=2, b2=1, b7=None))
     assert features.finalized() == {"metadata.version": 30}
     assert "group.version: at level 0 while broker 7 is registered" in caplog.text
-    assert "broker 7 runs with an inter.broker.protocol.version below 2.7" in caplog.text
+    assert "broker 7 runs with an inter.broker.protocol.version below 2.8" in caplog.text
     refused = r"brokers were found to have incompatible versions"
     with pytest.raises(InvalidUpdateVersion, match=refused):
         features.update([FeatureUpdate("group.version", 1, UPGRADE)])
