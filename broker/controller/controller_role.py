@@ -52,7 +52,14 @@ class ClusterRole(ControllerRole):
         self._node_id = node_id
 
     def fence(self) -> tuple[CheckVersion, ...] | None:
-        if self._reader.state.controller_id != self._node_id:
+        """As in the base class; also None while the known state is older than the election of this
+        node. A controller that is elected again, in a new session, would otherwise decide by the
+        brokers of the former one, which may have restarted since."""
+        state = self._reader.state
+        if (state.controller_id, state.controller_epoch) != (
+            self._node_id,
+            self._membership.epoch,
+        ):
             return None
         data, stat = self._tree.get(znodes.CONTROLLER_EPOCH_PATH)
         if znodes.decode_controller_epoch(data) != self._membership.epoch:

@@ -373,9 +373,9 @@ class SimBroker:
         found = self.reader.state.brokers.get(self.node_id)
         return -1 if found is None else found.epoch
 
-    def _truncated(self, _topic: str, _index: int) -> None:
-        self.world.counts["truncations"] += 1
+    def _truncated(self, topic: str, index: int) -> None:
         self.checkpoints.write_all()
+        self.world.truncated(self, (topic, index))
 
     def _connect(self, broker_id: int) -> Connection:
         if self._address(broker_id) is None:

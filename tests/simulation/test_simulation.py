@@ -11,6 +11,7 @@ from simulation.run import simulated
 
 from barnabas.cext.record.records import encode_batch
 from barnabas.controller import elections, reassignments
+from barnabas.controller.controller_role import ClusterRole
 from barnabas.coordinator.journal import CoordinatorLog
 from barnabas.metadata.tree import ANY_VERSION
 from barnabas.server import isr
@@ -148,3 +149,13 @@ def test_a_coordinator_that_answers_while_it_loads_is_found(monkeypatch):
     monkeypatch.setattr(CoordinatorLog, "_load_if_empty", lambda journal, index: (
         journal._set_ready(index, journal._led.get(index)) is None))  # fmt: skip
     assert found("a coordinator without the offsets of its log", "was acknowledged")
+
+
+def test_a_controller_that_does_not_check_its_epoch_is_found(monkeypatch):
+    """A broker that was the controller writes states, from an outdated view of the brokers."""
+
+    def fence(role):
+        return () if role._reader.state.controller_id == role._node_id else None
+
+    monkeypatch.setattr(ClusterRole, "fence", fence)
+    assert found("a controller without fencing", "a controller with epoch", first=15)

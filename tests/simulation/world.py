@@ -46,7 +46,7 @@ SESSION_MS = 6000
 BEGIN_NS = 10**12
 BEGIN_MS = 1_795_000_000_000
 DEPTH_MAX = 3  # of steps that run while another waits
-SETTLE_NS = 120 * 10**9
+SETTLE_NS = 60 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class Rates:
     administer: float = 0.01
     fault: float = 0.02
     kill: float = 0.0005  # of a broker in the middle of a step, where it waits for another
+    after_truncation: float = 0.5  # that the leader is killed when a member of the ISR truncates
     tree_fault: float = 0.003  # of each operation on ZooKeeper
     lose: float = 0.005  # of each request: it is lost, or late, or its answer is lost
     interleave: float = 0.3  # that others run while an actor waits
@@ -440,6 +441,11 @@ class World:
     def _note_state(self, path: str, state: PartitionState) -> None:
         is_new = self._epochs.get(path) != state.leader_epoch
         self._epochs[path] = state.leader_epoch
+        data = self.server.table.entry(znodes.CONTROLLER_EPOCH_PATH).data
+        if is_new and state.controller_epoch != znodes.decode_controller_epoch(data):
+            self.judge.report(
+                f"a controller with epoch {state.controller_epoch} has written {path}"
+            )
         self.note(
             "elections" if is_new else "ISR changes",
             f"{path} {state.leader} epoch {state.leader_epoch} isr {state.isr}",
@@ -580,6 +586,21 @@ class World:
     def alive(self) -> list[SimBroker]:
         """Returns the brokers that run; at least one does."""
         return [row for row in self.brokers.values() if row.is_running and not row.is_paused]
+
+    def truncated(self, broker: SimBroker, place: Place) -> None:
+        """Called when a follower has truncated its log, and has not fetched again. May kill the
+        leader of a member of the ISR then: if it has cut off too much, it is elected without."""
+        self.note("truncations", f"{place} of {broker.node_id}")
+        row = self.partitions().get(place)
+        may_die = self._has_faults and self._torn is None and self._up() > 1
+        if not may_die or row is None or row.state is None:
+            return
+        leader = self.brokers.get(row.state.leader)
+        if leader is None or broker.node_id not in row.state.isr or leader is broker:
+            return
+        self.counts["truncations in the ISR"] += 1
+        if self.happens(self.rates.after_truncation):
+            self._fault_kill(leader)
 
     def _up(self) -> int:
         return len(self.alive())
