@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import pytest
 from cluster import killed_move
@@ -25,7 +26,7 @@ from barnabas.node import CannotStart
 
 pytestmark = pytest.mark.takes(seconds=20)
 
-EVERY = pick(short=5, long=1)
+EVERY = pick(short=7, long=1)
 LEAVE = znodes.Unfinished("leave", 1)
 
 
@@ -164,3 +165,31 @@ def test_a_killed_leave_goes_on(single, zookeeper_server, tmp_path, capsys):
         assert dump(connect) == {"/": b""}
         assert {"metadata.joined", "metadata.leaving"} & set(os.listdir(data)) == set()
     assert started[-1] and not started[0]
+
+
+def test_a_leave_names_what_the_broker_lacks(single, zookeeper_server, tmp_path, capsys):
+    data, connect = tmp_path / "data", zookeeper_server.connect(zookeeper_server.new_chroot())
+    shutil.copytree(single, data)
+    assert main(words("join", data, connect)) == 0
+    shutil.rmtree(data / "news-3")
+    with zookeeper_tree(connect) as tree:
+        path = znodes.partition_state_path("news", 1)
+        state = znodes.PartitionState.decode(tree.get(path)[0])
+        tree.set(path, replace(state, leader=2, isr=(2,)).encode())
+        topic = znodes.TopicAssignment.decode(tree.get(znodes.topic_path("news"))[0])
+        moved = topic.partitions | {1: (2, 1), 2: (2, 3)}
+        tree.set(znodes.topic_path("news"), replace(topic, partitions=moved).encode())
+        before = {node.path: node.data for node in tree.subtree("/")}
+        live = f"{znodes.BROKER_IDS_PATH}/2"
+        tree.create(live, b"{}", ephemeral=True)
+        capsys.readouterr()
+        assert main(words("leave", data, connect)) == 1
+        assert "broker 2 is registered in the cluster" in capsys.readouterr().err
+        tree.delete(live)
+    assert main(words("leave", data, connect)) == 1
+    said = capsys.readouterr().err
+    assert (
+        "broker 1 has no complete replica of news-1 (in sync: 2), news-2 (replicas: 2, 3),"
+        " news-3 (its directory is missing)." in said
+    )
+    assert dump(connect) == before and not (data / "metadata").exists()
