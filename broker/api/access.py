@@ -41,16 +41,18 @@ ERRORS: dict[int, type[KafkaError]] = {
 Resource = tuple[int, str]  # type and name
 
 
-class Whole(NamedTuple):
-    """An operation without which the whole request is refused."""
+class RequestPermission(NamedTuple):
+    """A permission without which the whole request is refused: an operation (AclOperation) on the
+    resource that `field` names."""
 
     operation: int
     resource_type: int = CLUSTER
     field: str = ""  # of the request, with the resource's name; "" for the cluster
 
 
-class Rows(NamedTuple):
-    """An operation without which a row of the request is refused."""
+class RowPermission(NamedTuple):
+    """A permission without which one row of the request is refused: an operation (AclOperation) on
+    the resource of the row."""
 
     operation: int
     asked: str  # the list of the request
@@ -59,19 +61,23 @@ class Rows(NamedTuple):
 
 
 class Access(NamedTuple):
-    whole: tuple[Whole, ...] = ()
-    rows: Rows | None = None
+    """The permissions that the requests of one API need. A test compares them with those of
+    Kafka."""
+
+    whole: tuple[RequestPermission, ...] = ()
+    rows: RowPermission | None = None
     native: tuple[tuple[int, int], ...] = ()  # operations and types of resources
     elsewhere: str = ""  # where else it is asked, or why nothing has to be asked
 
 
 def of_cluster(operation: int) -> Access:
-    return Access((Whole(operation),))
+    """Returns the access of requests that need an operation on the cluster."""
+    return Access((RequestPermission(operation),))
 
 
 def of_group(operation: int) -> Access:
     """The access of a request that has the group's name as `groupId`."""
-    return Access((Whole(operation, GROUP, "groupId"),))
+    return Access((RequestPermission(operation, GROUP, "groupId"),))
 
 
 def of_rows(
@@ -83,4 +89,4 @@ def of_rows(
     def resource(row: Any) -> Resource:
         return resource_type, getattr(row, name) if name else row
 
-    return Access(rows=Rows(operation, asked, answered, resource))
+    return Access(rows=RowPermission(operation, asked, answered, resource))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from barnabas.api.access import ERRORS, Rows
+from barnabas.api.access import ERRORS, RowPermission
 from barnabas.api.call import Call
 from barnabas.api.later import Later
 from barnabas.api.table import Api
@@ -45,7 +45,7 @@ def guarded(api: Api, asked: Struct, call: Call[Any]) -> Struct | Later:
 
 
 def _divided(
-    checked: Rows, asked: Struct, call: Call[Any]
+    checked: RowPermission, asked: Struct, call: Call[Any]
 ) -> tuple[Sequence[Any], dict[int, list[Any]]]:
     """Returns the permitted rows, and the others by their error codes."""
     permitted, denied = [], dict[int, list[Any]]()

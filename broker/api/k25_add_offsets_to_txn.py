@@ -7,7 +7,7 @@ exists, and asks the same table.
 v2 PRODUCER_FENCED is known; v3 flexible; v4 TRANSACTION_ABORTABLE.
 """
 
-from barnabas.api.access import Access, Whole
+from barnabas.api.access import Access, RequestPermission
 from barnabas.api.call import Call
 from barnabas.api.contexts import TransactionContext
 from barnabas.api.later import Later
@@ -19,7 +19,10 @@ KEY = 25
 VERSIONS = (0, 4)
 CONTEXT = TransactionContext
 ACCESS = Access(
-    (Whole(WRITE, TRANSACTIONAL_ID, "transactionalId"), Whole(READ, GROUP, "groupId")),
+    (
+        RequestPermission(WRITE, TRANSACTIONAL_ID, "transactionalId"),
+        RequestPermission(READ, GROUP, "groupId"),
+    ),
     native=((WRITE, TRANSACTIONAL_ID), (READ, GROUP)),
 )
 FENCED_FROM = 2

@@ -10,7 +10,7 @@ v1 source and synonyms (v0 has isDefault, always false, as in Kafka); v3 type an
 flexible.
 """
 
-from barnabas.api.access import Access, Rows
+from barnabas.api.access import Access, RowPermission
 from barnabas.api.call import Call
 from barnabas.api.config_resources import (
     BROKER,
@@ -32,7 +32,7 @@ from barnabas.wire import Struct
 KEY = 32
 VERSIONS = (0, 4)
 CONTEXT = ConfigContext
-ACCESS = Access(rows=Rows(DESCRIBE_CONFIGS, "resources", "results", resource_of))
+ACCESS = Access(rows=RowPermission(DESCRIBE_CONFIGS, "resources", "results", resource_of))
 UNKNOWN_TYPE = 0
 ENTITY_TITLES = {CLIENT_METRICS: "Client metrics subscription", GROUP: "Group"}
 

@@ -7,7 +7,7 @@ IncrementalAlterConfigs (44). The broker named "" means every broker.
 v1 nothing on the wire; v2 flexible.
 """
 
-from barnabas.api.access import Access, Rows
+from barnabas.api.access import Access, RowPermission
 from barnabas.api.call import Call
 from barnabas.api.config_resources import (
     BROKER,
@@ -26,7 +26,7 @@ from barnabas.wire import Struct
 KEY = 33
 VERSIONS = (0, 2)
 CONTEXT = ConfigContext
-ACCESS = Access(rows=Rows(ALTER_CONFIGS, "resources", "responses", resource_of))
+ACCESS = Access(rows=RowPermission(ALTER_CONFIGS, "resources", "responses", resource_of))
 
 
 def handle(request: Struct, call: Call[ConfigContext]) -> Struct:

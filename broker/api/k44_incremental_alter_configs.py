@@ -9,7 +9,7 @@ checks and changes nothing.
 v1 flexible.
 """
 
-from barnabas.api.access import Access, Rows
+from barnabas.api.access import Access, RowPermission
 from barnabas.api.call import Call
 from barnabas.api.config_resources import (
     BROKER,
@@ -31,7 +31,7 @@ from barnabas.wire import Struct
 KEY = 44
 VERSIONS = (0, 1)
 CONTEXT = ConfigContext
-ACCESS = Access(rows=Rows(ALTER_CONFIGS, "resources", "responses", resource_of))
+ACCESS = Access(rows=RowPermission(ALTER_CONFIGS, "resources", "responses", resource_of))
 NOT_FOR_LOGGERS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 

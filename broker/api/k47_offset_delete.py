@@ -6,7 +6,7 @@ is durable.
 
 from collections.abc import Sequence
 
-from barnabas.api.access import Access, Whole
+from barnabas.api.access import Access, RequestPermission
 from barnabas.api.call import Call
 from barnabas.api.contexts import GroupContext
 from barnabas.api.later import Later
@@ -17,7 +17,9 @@ from barnabas.wire import Struct
 KEY = 47
 VERSIONS = (0, 0)
 CONTEXT = GroupContext
-ACCESS = Access((Whole(DELETE, GROUP, "groupId"),), elsewhere="handle: READ of each topic")
+ACCESS = Access(
+    (RequestPermission(DELETE, GROUP, "groupId"),), elsewhere="handle: READ of each topic"
+)
 
 
 def handle(request: Struct, call: Call[GroupContext]) -> Later:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import ControllerContext
-from barnabas.controller.isr_requests import ANY_EPOCH, AskedIsr
+from barnabas.controller.isr_requests import ANY_EPOCH, RequestedIsr
 from barnabas.errors import KafkaError, StaleBrokerEpoch, UnknownTopicId
 from barnabas.metadata.cluster_state import Topic
 from barnabas.security.acl_codes import CLUSTER_ACTION
@@ -58,13 +58,13 @@ def _name_of(topic: Struct, call: Call[ControllerContext]) -> str:
     return "" if found is None else found.name
 
 
-def _asked(leader_id: int, row: Struct, version: int) -> AskedIsr:
+def _asked(leader_id: int, row: Struct, version: int) -> RequestedIsr:
     if version >= EPOCHS_FROM:
         isr = {each.brokerId: each.brokerEpoch for each in row.newIsrWithEpochs}
     else:
         isr = dict.fromkeys(row.newIsr, ANY_EPOCH)
     recovering = version >= 1 and row.leaderRecoveryState == 1
-    return AskedIsr(leader_id, row.leaderEpoch, row.partitionEpoch, isr, recovering)
+    return RequestedIsr(leader_id, row.leaderEpoch, row.partitionEpoch, isr, recovering)
 
 
 def _rows(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.api.access import Access, Whole
+from barnabas.api.access import Access, RequestPermission
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 KEY = 78
 VERSIONS = (1, 2)
 CONTEXT = ShareContext
-ACCESS = Access((Whole(READ, GROUP, "groupId"),), elsewhere="_Fetch: READ of each topic")
+ACCESS = Access(
+    (RequestPermission(READ, GROUP, "groupId"),), elsewhere="_Fetch: READ of each topic"
+)
 STRICT = 1  # a value of shareAcquireMode
 NOT_FOR_RENEWALS = ("maxBytes", "minBytes", "maxRecords", "maxWaitMs")
 

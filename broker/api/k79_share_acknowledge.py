@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.api.access import Access, Whole
+from barnabas.api.access import Access, RequestPermission
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 KEY = 79
 VERSIONS = (1, 2)
 CONTEXT = ShareContext
-ACCESS = Access((Whole(READ, GROUP, "groupId"),), elsewhere="handle: READ of each topic")
+ACCESS = Access(
+    (RequestPermission(READ, GROUP, "groupId"),), elsewhere="handle: READ of each topic"
+)
 
 
 def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from barnabas.api.access import Access, Whole
+from barnabas.api.access import Access, RequestPermission
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
@@ -21,7 +21,9 @@ from barnabas.wire.uuids import uuid_bytes
 KEY = 91
 VERSIONS = (0, 0)
 CONTEXT = ShareContext
-ACCESS = Access((Whole(READ, GROUP, "groupId"),), elsewhere="handle: READ of each topic")
+ACCESS = Access(
+    (RequestPermission(READ, GROUP, "groupId"),), elsewhere="handle: READ of each topic"
+)
 NO_ID = bytes(16)
 
 

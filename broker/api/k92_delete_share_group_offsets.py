@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from barnabas.api.access import Access, Whole
+from barnabas.api.access import Access, RequestPermission
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
@@ -21,7 +21,9 @@ KEY = 92
 VERSIONS = (0, 0)
 CONTEXT = ShareContext
 NO_ID = bytes(16)
-ACCESS = Access((Whole(DELETE, GROUP, "groupId"),), elsewhere="handle: READ of each topic")
+ACCESS = Access(
+    (RequestPermission(DELETE, GROUP, "groupId"),), elsewhere="handle: READ of each topic"
+)
 
 
 def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:

@@ -26,7 +26,7 @@ from barnabas.metadata.znodes import PartitionState
 ANY_EPOCH = -1
 
 
-class AskedIsr(NamedTuple):
+class RequestedIsr(NamedTuple):
     """The ISR that the leader `leader_id` wants in place of the one of `version`."""
 
     leader_id: int
@@ -44,7 +44,7 @@ class IsrRequests:
         self._reader = reader
 
     def alter(
-        self, check: Sequence[CheckVersion], asked: Mapping[tuple[str, int], AskedIsr]
+        self, check: Sequence[CheckVersion], asked: Mapping[tuple[str, int], RequestedIsr]
     ) -> dict[tuple[str, int], Partition | KafkaError]:
         """Writes each wanted ISR by itself: a wrong version of one partition does not affect the
         others. Returns each partition as it is now, or its error. `check`: the result of
@@ -62,7 +62,9 @@ class IsrRequests:
             outcomes[name, index] = UnknownTopicOrPartition() if partition is None else partition
         return outcomes
 
-    def _alter(self, check: Sequence[CheckVersion], name: str, index: int, asked: AskedIsr) -> None:
+    def _alter(
+        self, check: Sequence[CheckVersion], name: str, index: int, asked: RequestedIsr
+    ) -> None:
         partition = self._reader.state.partition(name, index)
         if partition is None or partition.state is None:
             raise UnknownTopicOrPartition()
@@ -76,7 +78,7 @@ class IsrRequests:
 
 
 def _altered(
-    before: PartitionState, partition: Partition, asked: AskedIsr, state: ClusterState
+    before: PartitionState, partition: Partition, asked: RequestedIsr, state: ClusterState
 ) -> PartitionState:
     if before.leader != asked.leader_id or asked.leader_epoch < before.leader_epoch:
         raise FencedLeaderEpoch()

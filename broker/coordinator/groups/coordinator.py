@@ -41,7 +41,7 @@ from barnabas.coordinator.groups.group_records import (
     group_key,
     read_record,
 )
-from barnabas.coordinator.groups.offsets import COMMIT_MARKER, Fresh, Offsets, Rows
+from barnabas.coordinator.groups.offsets import COMMIT_MARKER, Offsets, Rows, UnmergedCommits
 from barnabas.coordinator.groups.rebalance import Join, Rebalances, Timers
 from barnabas.errors import (
     CoordinatorNotAvailable,
@@ -115,7 +115,7 @@ class OtherGroups(Protocol):
     def unloaded(self, partition: int) -> None: ...
 
 
-class NativeCommits(Fresh, Protocol):
+class NativeCommits(UnmergedCommits, Protocol):
     """The part of cext.coordinator.offset_commit that this module uses."""
 
     def has_waiting(self, group_id: str) -> bool: ...

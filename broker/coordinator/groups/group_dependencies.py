@@ -58,8 +58,8 @@ class NodeGroupDependencies:
         self._group_config = group_config
         self._views = TopicViews(cluster())
         self._dynamic = dynamic
-        self._long_work = Elsewhere("group-topics")
-        self._joins = Elsewhere("group-joins")
+        self._long_work = SerialThread("group-topics")
+        self._joins = SerialThread("group-joins")
 
     def topics(self) -> TopicViews:
         """Returns the topics of the last cluster state."""
@@ -94,7 +94,7 @@ class NodeGroupDependencies:
         self._joins(gathered)
 
 
-class Elsewhere:
+class SerialThread:
     """Runs calls one after the other on a thread that ends when none is left."""
 
     def __init__(self, name: str) -> None:

@@ -29,7 +29,7 @@ TopicPartition = tuple[str, int]
 Rows = dict[str, dict[int, Committed]]  # topic: partition: offset
 
 
-class Fresh(Protocol):
+class UnmergedCommits(Protocol):
     """The part of cext.coordinator.offset_commit that this module uses: durable commits that are
     not merged in yet."""
 
@@ -55,27 +55,27 @@ class Offsets:
 
     def __init__(
         self,
-        fresh: Fresh,
+        unmerged: UnmergedCommits,
         known: Callable[[], Container[str]],
         by_partition: Mapping[int, Container[str]] = MappingProxyType({}),
     ) -> None:
         """`known` returns the existing groups, with those that a commit has created. Commits from
-        `fresh` for other groups are dropped: their groups were deleted. `by_partition`: the groups
-        of each partition of the log."""
+        `unmerged` for other groups are dropped: their groups were deleted. `by_partition`: the
+        groups of each partition of the log."""
         self._groups: dict[str, Rows] = {}
         self._pending: dict[str, dict[int, dict[TopicPartition, Pending]]] = {}
         self._pending_groups: dict[int, set[str]] = {}  # by producer id
         self._order = 0
-        self._fresh = fresh
+        self._unmerged = unmerged
         self._known = known
         self._by_partition = by_partition
 
     def catch_up(self) -> None:
         """Merges in the durable commits of network threads."""
-        fresh = self._fresh
-        if not fresh.waiting:
+        unmerged = self._unmerged
+        if not unmerged.waiting:
             return
-        rows = fresh.take()
+        rows = unmerged.take()
         known = self._known()  # read after `rows`, which may have created groups
         for group_id, topic, partition, offset, epoch, metadata, ms, expire_ms, producer_id in rows:
             if not topic:  # a marker

@@ -49,7 +49,7 @@ class LoadSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Snapshot:
     """The state of the topics at one moment."""
 
     at_ms: int
@@ -132,12 +132,12 @@ class Loader:
 
     # ------------------------------------------------------------------------------- looking
 
-    def _look(self, cluster: Cluster) -> Look:
+    def _look(self, cluster: Cluster) -> Snapshot:
         at_ms = self._now_ms()
         for topic in self.options.topics:
             cluster.forget(topic)  # it may have more partitions, or be another topic
         seen = look(cluster, self.options)
-        return Look(at_ms, seen, seen.latest(self.options.committed))
+        return Snapshot(at_ms, seen, seen.latest(self.options.committed))
 
     def _open(self, cluster: Cluster) -> Publisher:
         """Opens the checkpoint, and creates it when there is none. Returns the publisher of its
@@ -165,7 +165,9 @@ class Loader:
             self._commit_to_group(cluster, done.kafka())
         return self._publisher
 
-    def _starts(self, cluster: Cluster, look: Look) -> tuple[dict[TopicPartition, int], list[str]]:
+    def _starts(
+        self, cluster: Cluster, look: Snapshot
+    ) -> tuple[dict[TopicPartition, int], list[str]]:
         """Returns the start offsets of the next batch, and messages about the lost ranges. Raises
         DataLoss."""
         before = self.checkpoint.last_committed()
@@ -194,7 +196,7 @@ class Loader:
         self,
         cluster: Cluster,
         publisher: Publisher,
-        look: Look,
+        look: Snapshot,
         start: Positions,
         ends: Positions,
         lost: list[str],
@@ -290,7 +292,7 @@ class Loader:
         return found
 
     def _complete_hours(
-        self, publisher: Publisher, look: Look, topics: list[str], read_to: Positions
+        self, publisher: Publisher, look: Snapshot, topics: list[str], read_to: Positions
     ) -> dict[str, list[int]]:
         """Writes the files of the hours that are complete, after `topics` were read to the ends in
         `look`. Returns the hours by topic."""
