@@ -82,6 +82,11 @@ class Producers:
         if not leader.is_running or leader.is_paused:
             return
         log = uuid_bytes(topic_id), index
+        self.send_to(leader, log, may_begin)
+
+    def send_to(self, leader: SimBroker, log: Log, may_begin: bool) -> None:
+        """As `send`, for one partition."""
+        world = self._world
         rows = self._sequences.setdefault((world.below(PRODUCERS), log), self._new())
         again = [batch for batch in rows.batches if batch.waiting is None]
         if again:

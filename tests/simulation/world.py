@@ -47,6 +47,7 @@ BEGIN_NS = 10**12
 BEGIN_MS = 1_795_000_000_000
 DEPTH_MAX = 3  # of steps that run while another waits
 SETTLE_NS = 60 * 10**9
+ROUNDS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +155,21 @@ class World:
     # -- the run
 
     def run(self, steps: int) -> None:
+        with self.opened():
+            self._has_faults = True
+            for _ in range(steps):
+                self._step()
+            self._has_faults = False
+            self.settle()
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Starts the brokers and creates the topics, and kills all brokers at the end."""
         SimConnection.world = self
         with without_threads(), _no_surprise():
             try:
                 self._begin()
-                self._has_faults = True
-                for _ in range(steps):
-                    self._step()
-                self._has_faults = False
-                self._settle()
+                yield
             finally:
                 for broker in self.brokers.values():
                     if broker.is_running:
@@ -172,7 +179,7 @@ class World:
         for broker in self.brokers.values():
             self._start(broker)
         everyone = tuple(self.brokers)
-        self._until(
+        self.until(
             lambda: all(row.reader.state.brokers.keys() == set(everyone)
                         for row in self.brokers.values()),
             "the brokers do not know each other",
@@ -186,19 +193,19 @@ class World:
         settings = {"min.insync.replicas": "2"}
         self.administrator.create(controller, TOPIC, assignments, **settings)
         self.attempt(controller, controller.group_log.ensure)
-        self._until(self._is_whole, "the topic is not served")
+        self.until(lambda: self.is_whole, "the topic is not served")
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Ends all faults, and waits until every replica is in sync and has all records."""
         self._cuts.clear()
         self._late.clear()
         for broker in self.brokers.values():
             broker.is_paused = False
-        self._until(self._is_whole, "the replicas do not become equal")
+        self.until(lambda: self.is_whole, "the replicas do not become equal")
         self.judge.look()
         self.judge.check_end()
 
-    def _until(self, condition: Callable[[], bool], why: str) -> None:
+    def until(self, condition: Callable[[], bool], why: str) -> None:
         """Runs steps, and lets time pass, until a condition holds."""
         end_ns = self.now_ns + SETTLE_NS
         while not condition():
@@ -224,7 +231,8 @@ class World:
                 )
         return "; ".join(rows)
 
-    def _is_whole(self) -> bool:
+    @property
+    def is_whole(self) -> bool:
         """Returns whether all work is done: each replica is in sync, and each broker knows all
         topics and hosts only what it must."""
         marks = self.server.table.children(znodes.DELETE_TOPICS_PATH)
@@ -285,6 +293,24 @@ class World:
         self.committers.poll()
         self.judge.look()
 
+    def run_all(self, condition: Callable[[], bool], but: str, why: str) -> None:
+        """Runs all actors except those with the name `but` until a condition holds, without chance
+        and without clients."""
+        for _ in range(ROUNDS_MAX):
+            if condition():
+                return
+            self._pass_time(1_000_000)
+            for broker, actor in self._ready():
+                if actor.name != but:
+                    self._run_actor(broker, actor)
+        raise Violation(f"{why}: {self._described()}")
+
+    def run_named(self, broker: SimBroker, name: str) -> None:
+        """Runs one step of each actor of a broker that has this name."""
+        for actor in broker.all_actors():
+            if actor.name == name:
+                self._run_actor(broker, actor)
+
     def _ready(self) -> list[tuple[SimBroker, Actor]]:
         return [
             (broker, actor)
@@ -298,7 +324,10 @@ class World:
         ready = self._ready()
         if not ready:
             return False
-        broker, actor = self._random.choice(ready)
+        self._run_actor(*self._random.choice(ready))
+        return True
+
+    def _run_actor(self, broker: SimBroker, actor: Actor) -> None:
         with self._as(broker):
             life = broker.life
             broker.is_busy = True
@@ -312,7 +341,6 @@ class World:
             if broker.life == life and again_s is not None:
                 actor.due_ns = self.now_ns + int(again_s * 1e9)
             self.counts["steps"] += 1
-        return True
 
     def attempt(self, broker: SimBroker, call: Callable[[], T]) -> T | None:
         """Runs a request of an administrator on a broker, and returns its result; None when it has

@@ -1,0 +1,85 @@
+"""Histories in which each step is given, because seeds reach them too rarely."""
+
+import pytest
+from simulation import clients
+from simulation.judge import Violation
+from simulation.world import TOPIC, World
+
+from barnabas.server import follower_truncation
+
+
+def follower_truncates_and_leads(folder):
+    """KIP-101. Broker 1 leads, and dies when brokers 2 and 3 have the committed record; 3 has one
+    more, and does not know yet that the first one is committed. 2 leads, 3 truncates its log and
+    is elected before it has fetched again. Returns the world at the end."""
+    world = World(1, folder)
+    with world.opened():
+        place, first, second, third = (TOPIC, 0), *world.brokers.values()
+        log = world.partitions()[place].log
+        assert world.partitions()[place].replicas == (1, 2, 3) and world.leads(first, log)
+
+        def send():
+            world.producers.send_to(first, log, may_begin=True)
+
+        send()
+        world.until(lambda: world.producers.is_idle, "the first batch is not acknowledged")
+        world.until(lambda: world.is_whole, "the followers do not know that it is committed")
+        before = world.counts["acknowledged"]
+        send()
+        fetch(world, second)
+        send()
+        fetch(world, third)
+        fetch(world, third)  # now the leader knows that it has both batches
+        known = third.table.partition(*place).high_watermark
+        world.loses_answer = lambda _key, target: target is first
+        fetch(world, second)  # the leader knows that it has the first batch
+        del world.loses_answer
+        world.producers.poll()
+        ends = [broker.table.partition(*place).log.end_offset for broker in (second, third)]
+        committed = first.table.partition(*place).high_watermark
+        assert world.counts["acknowledged"] > before
+        assert known < committed == ends[0] < ends[1]
+
+        die(world, first)
+        world.run_all(lambda: leads(world, second, place, third), "fetcher", "2 does not lead")
+        fetch(world, third)
+        assert world.counts["truncations"] == 1
+        die(world, second)
+        world.run_all(lambda: leads(world, third, place), "fetcher", "3 does not lead")
+        world.settle()
+    return world
+
+
+def fetch(world, broker):
+    world.run_named(broker, "fetcher")
+
+
+def die(world, broker):
+    broker.kill()
+    world.server.expire(broker.session.session_id)
+
+
+def leads(world, broker, place, *followers):
+    epoch = world.partitions()[place].state.leader_epoch
+    handles = [row.table.partition(*place) for row in (broker, *followers)]
+    return world.leads(broker, world.partitions()[place].log) and all(
+        (row.leader_id, row.leader_epoch) == (broker.node_id, epoch) for row in handles
+    )
+
+
+@pytest.fixture(autouse=True)
+def one_producer(monkeypatch):
+    monkeypatch.setattr(clients, "PRODUCERS", 1)
+
+
+def test_a_follower_that_truncates_and_leads_at_once_has_all_committed_records(tmp_path):
+    assert follower_truncates_and_leads(tmp_path).counts["elections"] >= 2
+
+
+def test_a_truncation_to_the_high_watermark_is_found(tmp_path, monkeypatch):
+    def high_watermark(own, high_watermark, _epoch, _end):
+        return min(high_watermark, own.end_offset)
+
+    monkeypatch.setattr(follower_truncation, "common_end", high_watermark)
+    with pytest.raises(Violation, match="is out of order"):  # the batch behind the lost one
+        follower_truncates_and_leads(tmp_path)
