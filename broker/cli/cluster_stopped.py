@@ -5,7 +5,7 @@
     leave                 moves the metadata of a cluster into the embedded store of one broker
     inventory, recover    rebuild the metadata from log directories when ZooKeeper's data is lost
 
-They lock the log directories, so that no broker starts meanwhile.
+They lock the log directories, so that no broker starts while they run.
 """
 
 import argparse

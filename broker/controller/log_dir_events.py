@@ -50,8 +50,9 @@ class LogDirEvents:
         self._own = None
 
     def read(self) -> dict[Place, frozenset[int]]:
-        """Asks the brokers that have added nodes, and removes the nodes. Returns the brokers whose
-        replica is known to be offline, by partition. Raises MetadataError."""
+        """Asks the brokers that have added nodes for their offline replicas, and removes the nodes.
+        Returns by partition the brokers whose replica is known to be offline. Raises
+        MetadataError."""
         for name in sorted(self._tree.children(znodes.LOG_DIR_EVENTS_PATH, self._changed)):
             path = f"{znodes.LOG_DIR_EVENTS_PATH}/{name}"
             try:

@@ -23,7 +23,7 @@ EVENTS = "/log_dir_event_notification"
 
 
 class Failing:
-    """Broker `failing` has two log directories."""
+    """Three brokers, of which `failing` has two log directories."""
 
     def __init__(self, folder, zookeeper, failing, kafka=()):
         self.failing = failing

@@ -1,5 +1,5 @@
-"""The disk of one of three brokers is full: its partitions are written on with two replicas, and it
-comes back when space is free."""
+"""Fills the disk of one of three brokers: clients continue to write to its partitions with two
+replicas, and the broker joins the ISR again when space is free."""
 
 import time
 

@@ -1,4 +1,5 @@
-"""`barnabas cluster join` and `leave`: a single broker becomes the first of a cluster, and back."""
+"""Tests `barnabas cluster join` and `leave`: a single broker becomes the first of a cluster, and a
+single broker again."""
 
 import io
 import json
@@ -62,7 +63,7 @@ class OneBroker:
         return called("cluster", action, *options, *words)
 
     def asked(self, *words):
-        """The JSON that a command prints."""
+        """Returns the JSON that a command prints."""
         return json.loads(self.told(*words, "--json").text)
 
     def told(self, *words):
@@ -72,7 +73,7 @@ class OneBroker:
 
 
 def called(*words):
-    """Runs a command in this process, which takes a fraction of the time of a new one."""
+    """Runs a command in this process, which takes a fraction of the time of a new process."""
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
         status = main([str(word) for word in words])
     return Ran(status, out.getvalue().encode(), err.getvalue())
@@ -89,7 +90,7 @@ def brokers(zookeeper_server, tmp_path):
 
 
 def everything(broker):
-    """What a move must not change, as clients see it."""
+    """Returns what a move must not change, as clients see it."""
     [transaction] = broker.asked("transactions", "describe", "paying")
     topics = broker.asked("topics", "describe", "kept")
     for topic in topics:
@@ -114,7 +115,7 @@ def everything(broker):
 
 
 def fill(broker):
-    """Gives a broker some of each kind of state."""
+    """Gives a broker some state of each kind."""
     admin = AdminClient({"bootstrap.servers": broker.address})
     kept = NewTopic("kept", PARTITIONS, 1, config={"retention.ms": "86400000"})
     admin.create_topics([kept])["kept"].result(WAIT_S)
@@ -164,7 +165,7 @@ def records(broker):
 
 
 def tree_of(broker):
-    """The data of the nodes in ZooKeeper by path."""
+    """Returns the data of the nodes in ZooKeeper, by path."""
     hosts, _, chroot = broker.connect.partition("/")
     tree = ZooKeeperTree(ZooKeeperSettings(hosts, "/" + chroot))
     try:
@@ -253,7 +254,7 @@ def test_a_node_joins_grows_and_leaves_with_all_that_it_has(brokers):
 
 
 def in_sync(broker):
-    """The brokers in the ISRs of all partitions."""
+    """Returns the brokers in the ISRs of all partitions."""
     topics = broker.asked("topics", "describe")
     return {each for topic in topics for row in topic["partitions"] for each in row["inSync"]}
 

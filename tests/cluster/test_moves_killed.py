@@ -1,7 +1,7 @@
-"""kill -9 before and after each change of `barnabas cluster join` and `leave`.
+"""Kills `barnabas cluster join` and `leave` (SIGKILL) before and after each change.
 
-After each kill the same command completes the move, with the tree and the store that a move without
-a kill gives. A broker never starts on one store while a broker may start on the other."""
+After each kill the same command completes the move, with the same tree and store as a move without
+a kill. At no time can a broker start on both stores."""
 
 import os
 import shutil
@@ -46,7 +46,7 @@ def settings_of(data, store="embedded", connect="unused:1"):
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory):
-    """The log directory of a stopped single broker."""
+    """Returns the log directory of a stopped single broker."""
     data = tmp_path_factory.mktemp("single") / "data"
     with Broker(settings_of(data)) as broker:
         broker.create_topic("news", 7, configs={"retention.ms": 86_400_000})
@@ -69,7 +69,8 @@ def dump(connect):
 
 
 def store_of(data):
-    """The embedded store of a stopped broker: data by path. The epochs of a leave are its own."""
+    """Returns the embedded store of a stopped broker: data by path. The epochs of a leave differ in
+    each run."""
     with closing(EmbeddedTree(data / "metadata", clock_ms=lambda: 1)) as store:
         return {node.path: node.data for node in store.subtree("/")}
 

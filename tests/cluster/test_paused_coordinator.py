@@ -89,7 +89,7 @@ def cluster(request, own_zookeeper, tmp_path):
 
 
 class Asking:
-    """A connection to one broker; `later` sends a request whose answer comes when it may."""
+    """A connection to one broker. `later` sends a request without waiting for its answer."""
 
     def __init__(self, broker):
         self._wire = Wire(broker.address)
@@ -221,7 +221,7 @@ def record(name, producer, value):
 
 
 class Clients:
-    """Clients of one group, and of one transactional id, that note what they are told."""
+    """The clients of one group and of one transactional id, which record each answer."""
 
     def __init__(self, cluster):
         self.brokers, self.history = cluster.brokers, []
@@ -279,7 +279,7 @@ class Clients:
 
 
 def create(cluster):
-    """A topic that the first broker leads, and that all three have."""
+    """Creates a topic that the first broker leads, with replicas on all three."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     config = {"min.insync.replicas": "2"}
     new = NewTopic(TOPIC, replica_assignment=[[1, 2, 3]] * 2, num_partitions=2, config=config)
@@ -301,7 +301,7 @@ def wait_in_sync(cluster, *topics):
 
 
 def names_at(broker_id, broker, stem, kind, count):
-    """Names that a broker coordinates."""
+    """Returns names that a broker coordinates."""
     found = []
     for number in range(100):
         name = f"{stem}-{number}"
@@ -313,7 +313,7 @@ def names_at(broker_id, broker, stem, kind, count):
 
 
 def read_committed(cluster):
-    """(offset, value) of all records up to the last stable offset."""
+    """Returns (offset, value) of all records up to the last stable offset."""
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": "reader",

@@ -49,7 +49,8 @@ def wait_in_sync(cluster):
 
 
 def cut_power(brokers, mounted):
-    """All processes are stopped before the first disk is cut: nothing is acknowledged meanwhile."""
+    """Cuts the power of brokers. It stops all processes before it cuts the first disk, so no record
+    is acknowledged between the cuts."""
     for broker in brokers:
         broker.pause()
     for broker in brokers:
@@ -60,7 +61,7 @@ def cut_power(brokers, mounted):
 
 
 def records(broker):
-    """The records in the files of a broker, by partition and offset."""
+    """Returns the records in the files of a broker, by partition and offset."""
     return {
         (index, record.offset): record.value
         for index in range(PARTITIONS)
@@ -140,13 +141,13 @@ def test_a_power_cut_of_all_three_loses_what_the_leader_did_not_flush(
 
 
 def marks(broker):
-    """The high watermarks of a broker on its disk."""
+    """Returns the high watermarks that a broker has on its disk."""
     found = checkpoints.read_offsets(broker.data / checkpoints.HIGH_WATERMARK)
     return {index: found.get((TOPIC, index), 0) for index in range(PARTITIONS)}
 
 
 def ends(sender):
-    """The last acknowledged offset of each partition."""
+    """Returns the last acknowledged offset of each partition."""
     return {
         index: max(offset for at, offset in sender.acknowledged if at == index)
         for index in range(PARTITIONS)

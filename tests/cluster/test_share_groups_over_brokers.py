@@ -68,11 +68,11 @@ def clients(cluster, tmp_path_factory):
 
 
 class History:
-    """A topic with partitions led by each broker, a share group that reads it, and what its only
-    member has got and acknowledged."""
+    """A topic with partitions led by each broker, a share group that reads it, and the records that
+    its only member has received and acknowledged."""
 
     def __init__(self, cluster, clients, name, **settings):
-        """`settings`: of the group, with _ for each dot."""
+        """`settings`: settings of the group, with _ in place of each dot."""
         self.cluster, self.topic, self.group = cluster, name, f"g-{name}"
         self.produced = dict.fromkeys(range(PARTITIONS), 0)
         self.delivered: list[tuple[int, int, int]] = []  # partition, offset, deliveries
@@ -119,7 +119,7 @@ class History:
         self.topic_id = row.topicId
 
     def leaders(self, in_sync=1):
-        """The leader of each partition that has so many replicas in sync."""
+        """Returns the leader of each partition with at least this many replicas in sync."""
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers})
         found = admin.list_topics(self.topic, timeout=WAIT_S).topics[self.topic].partitions
         return {
@@ -148,7 +148,7 @@ class History:
         return {at: self.coordinator(self.key(at)) for at in range(PARTITIONS)}
 
     def produce(self):
-        """Records for each partition, in the logs of all replicas in sync."""
+        """Writes records to each partition, and waits until all replicas in sync have them."""
         for partition, first in self.produced.items():
             for number in range(first, first + BATCH):
                 self._producer.produce(self.topic, b"%d" % number, partition=partition)
@@ -159,7 +159,7 @@ class History:
         return {(at, offset) for at, end in self.produced.items() for offset in range(end)}
 
     def poll(self):
-        """Records, which have not been confirmed before."""
+        """Returns records, none of which was confirmed before."""
         rows = soon(lambda: self.member.poll(200), "no record comes")
         got = [(row[1], row[2], row[4]) for row in rows]
         again = {(partition, offset) for partition, offset, _count in got} & self.kept
@@ -169,7 +169,7 @@ class History:
         return rows
 
     def commit(self, rows):
-        """Accepts records. Returns the answer for each partition."""
+        """Accepts the records. Returns the answer for each partition."""
         for row in rows:
             self.member.acknowledge(row, "ACCEPT")
         told = self.member.commit()
@@ -183,8 +183,8 @@ class History:
             self.commit(self.poll())
 
     def lags(self):
-        """The number of records that are not accepted in each partition, as the group coordinator
-        hears from the share coordinators and the leaders."""
+        """Returns the number of records of each partition that are not accepted, as the group
+        coordinator learns it from the share coordinators and the leaders."""
         ask = request(90)
         topic = ask.struct("groups.topics")(
             topicName=self.topic, partitions=list(range(PARTITIONS))
@@ -370,7 +370,7 @@ def test_a_dead_letter_goes_to_the_broker_that_leads_its_partition(cluster, clie
 
 
 def origins(cluster, topic, count):
-    """Partition and offset of the records whose letters the topic has."""
+    """Returns partition and offset of the records whose dead letters the topic has."""
     reader = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,

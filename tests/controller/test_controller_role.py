@@ -1,4 +1,4 @@
-"""When a broker may write as the controller of a cluster."""
+"""Tests when a broker may write as the controller of a cluster."""
 
 from types import SimpleNamespace
 
