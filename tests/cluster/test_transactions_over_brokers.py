@@ -2,8 +2,8 @@
 faults."""
 
 import pytest
+from cluster.roles import coordinator
 from cluster.three_brokers import Cluster, soon
-from compat.support import Wire
 from confluent_kafka import (
     Consumer,
     KafkaError,
@@ -13,8 +13,6 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 from transactions.dialogue import Talk
-
-from barnabas.wire import request
 
 pytestmark = pytest.mark.takes(seconds=40)
 
@@ -40,18 +38,6 @@ def leaders(cluster, topic):
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     found = admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions
     return {index: row.leader for index, row in found.items() if len(row.isrs) == 3}
-
-
-def coordinator(cluster, name, kind):
-    """Returns the id of the coordinator of a transactional id (kind 1) or a group (kind 0)."""
-
-    def ask():
-        body = request(10).cls(coordinatorKeys=[name], keyType=kind)
-        with Wire(cluster.brokers[1].address) as wire:
-            [row] = wire.call(10, 4, body).coordinators
-        return row.nodeId if row.errorCode == 0 else None
-
-    return soon(ask, f"{name} has no coordinator")
 
 
 def names_on_each_broker(cluster, stem, kind):

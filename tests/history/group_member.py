@@ -5,9 +5,11 @@ partitions; "refused" with the error of a commit; and each commit and fetch of p
 operation of a history. A member that learns of its removal commits once more with its old
 generation, like a consumer that does not know yet. It ends when its standard input ends.
 
-    python -m history.group_member ADDRESS GROUP TOPIC PARTITIONS NAME SESSION_MS
-"""
+    python -m history.group_member ADDRESSES GROUP TOPIC PARTITIONS NAME SESSION_MS
 
+ADDRESSES, with commas, are of brokers that it asks for the coordinator of its group."""
+
+import itertools
 import json
 import sys
 import threading
@@ -32,9 +34,10 @@ def say(kind: str, **more: Any) -> None:
 
 class GroupMember:
     def __init__(
-        self, address: str, group: str, topic: str, partitions: int, name: str, session_ms: int
+        self, addresses: str, group: str, topic: str, partitions: int, name: str, session_ms: int
     ) -> None:
-        self.address, self.group, self.topic, self.name = address, group, topic, name
+        self.addresses = itertools.cycle(addresses.split(","))
+        self.group, self.topic, self.name = group, topic, name
         self.partition_count, self.session_ms = partitions, session_ms
         self.member = ""
         self.generation = -1  # -1: it must join
@@ -46,14 +49,22 @@ class GroupMember:
         while not self.ending.wait(PAUSE_S):
             try:
                 if self.wire is None:
-                    self.wire = Wire(self.address)
-                if self.generation < 0:
+                    self.wire = self.coordinator()
+                elif self.generation < 0:
                     self.join()
                 else:
                     self.commit()
                     self.heartbeat()
             except OSError:
                 self.wire = None
+
+    def coordinator(self) -> Wire | None:
+        """A connection to the coordinator that one broker names; None when it knows none. The
+        question creates the coordinator's topic."""
+        with Wire(next(self.addresses)) as wire:
+            body = request(10).cls(coordinatorKeys=[self.group], keyType=0)
+            [told] = wire.call(10, 4, body).coordinators
+        return None if told.errorCode else Wire(f"{told.host}:{told.port}")
 
     def call(self, key: int, version: int, **fields: Any) -> Any:
         assert self.wire is not None
@@ -69,8 +80,7 @@ class GroupMember:
             memberId=self.member, protocolType="consumer", protocols=[protocol],
         )  # fmt: skip
         if told.errorCode in (UNAVAILABLE, NOT_COORDINATOR):
-            assert self.wire is not None  # FindCoordinator creates the coordinator's topic
-            self.wire.call(10, 4, request(10).cls(coordinatorKeys=[self.group], keyType=0))
+            self.wire = None
         elif told.errorCode == ID_REQUIRED:
             self.member = told.memberId
         elif told.errorCode == UNKNOWN_MEMBER:
@@ -113,6 +123,8 @@ class GroupMember:
             self.member = ""
         if told.errorCode in (ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE):
             self.generation = -1
+        elif told.errorCode in (UNAVAILABLE, NOT_COORDINATOR):
+            self.wire = None
 
     # -- commits --------------------------------------------------------------------------------
 
@@ -149,8 +161,10 @@ class GroupMember:
         say("operation", operation=asdict(made))
 
 
-def main(address: str, group: str, topic: str, partitions: str, name: str, session_ms: str) -> None:
-    member = GroupMember(address, group, topic, int(partitions), name, int(session_ms))
+def main(
+    addresses: str, group: str, topic: str, partitions: str, name: str, session_ms: str
+) -> None:
+    member = GroupMember(addresses, group, topic, int(partitions), name, int(session_ms))
     thread = threading.Thread(target=member.run)
     thread.start()
     sys.stdin.read()

@@ -134,16 +134,15 @@ def copied_to_the_end(address: str) -> bool:
     return all(fetch.positions[name] == end for name, end in last.items())
 
 
-def kill_again_and_again(tmp_path: Path, seed: int, kills: int) -> None:
+def kill_again_and_again(address: str, tmp_path: Path, seed: int, kills: int) -> None:
+    """Copies the topic INPUT of the broker or cluster, which is empty, to COPY."""
     chance = random.Random(f"{seed}:client-kills")
     history, last_said, waited = History(), [], []
-    broker = BrokerProcess(tmp_path / "data", free_port(), broker_settings(seed))
     client = None
     try:
-        create_topics(broker.address)
-        fill_input(broker.address, history)
+        fill_input(address, history)
         for number in range(1, kills + 1):
-            client = CopyClient(broker.address, number, seed)
+            client = CopyClient(address, number, seed)
             kind = chance.choice(["open", "open", "open", "deciding"])
             client.wait_for(kind, chance.randint(1, 3))
             last_said.append(client.kill())
@@ -151,26 +150,25 @@ def kill_again_and_again(tmp_path: Path, seed: int, kills: int) -> None:
                 history.add(one)
             if last_said[-1] == "open" and number % 3 == 1:
                 # The fault has an effect: readers must wait. It ends without help.
-                found = ends(broker.address, COPIES)
+                found = ends(address, COPIES)
                 assert any(stable < high for stable, high in found.values()), found
-                waited.append(wait_until_stable(broker.address, COPIES))
-        client = CopyClient(broker.address, kills + 1, seed)
+                waited.append(wait_until_stable(address, COPIES))
+        client = CopyClient(address, kills + 1, seed)
         deadline = time.monotonic() + SAYS_S_MAX
-        while not copied_to_the_end(broker.address):
+        while not copied_to_the_end(address):
             assert time.monotonic() < deadline, "the copy does not come to its end"
             time.sleep(0.3)
         client.kill()
         for one in client.operations():
             history.add(one)
-        wait_until_stable(broker.address, COPIES)
-        scan(broker.address, history, INPUTS + COPIES, "last-scan")
-        fetch_positions(broker.address, history, GROUP, INPUTS)
-        assert copied_to_the_end(broker.address)
+        wait_until_stable(address, COPIES)
+        scan(address, history, INPUTS + COPIES, "last-scan")
+        fetch_positions(address, history, GROUP, INPUTS)
+        assert copied_to_the_end(address)
     finally:
         history.save(tmp_path / "history")
         if client is not None and client.process.poll() is None:
             client.kill()
-        broker.kill()
     verdict = check(history.operations())
     print(f"seed {seed}: killed when last said {last_said}; aborted by itself after {waited} s")
     assert verdict.valid is True, f"seed {seed}, history {tmp_path / 'history'}\n{verdict}"
@@ -184,4 +182,9 @@ def seed() -> int:
 
 
 def test_a_copier_killed_before_its_end_copies_everything_once(tmp_path, seed):
-    kill_again_and_again(tmp_path, seed, KILLS)
+    broker = BrokerProcess(tmp_path / "data", free_port(), broker_settings(seed))
+    try:
+        create_topics(broker.address)
+        kill_again_and_again(broker.address, tmp_path, seed, KILLS)
+    finally:
+        broker.kill()

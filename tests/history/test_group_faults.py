@@ -120,14 +120,16 @@ def pause_past_the_session(member: Member, others: list[Member], chance: random.
     assert told["code"] in (ILLEGAL_GENERATION, UNKNOWN_MEMBER)
 
 
-def kill_during_a_rebalance(broker: BrokerProcess, members: list[Member]) -> bool:
-    """Returns whether members were joining when the broker was killed. A new member makes them
-    join."""
+def kill_during_a_rebalance(
+    addresses: str, kill: Callable[[], object], members: list[Member]
+) -> bool:
+    """Returns whether members were joining when their coordinator was killed. A new member makes
+    them join."""
     before = {one: len(one.of("joining")) for one in members}
-    members.append(Member(broker.address, len(members)))
+    members.append(Member(addresses, len(members)))
     # Not whether one is joining now: a rebalance may end between two checks.
     wait_for("nobody joins", lambda: any(len(one.of("joining")) > n for one, n in before.items()))
-    broker.kill()
+    kill()
     time.sleep(0.05)  # their output from before the kill has arrived
     return any(one.generation() < 0 for one in members)
 
@@ -171,38 +173,42 @@ def last_positions(address: str) -> Operation:
     return Operation(process="last", began=began, ended=now(), group=GROUP, positions=positions)
 
 
-def test_a_group_whose_member_is_paused_and_whose_broker_is_killed_in_a_rebalance(tmp_path, seed):
+def disturb(
+    addresses: str,
+    seed: int,
+    members: list[Member],
+    kill: Callable[[], object],
+    start: Callable[[], object],
+) -> list[Operation]:
+    """Pauses a member past its session, and has the coordinator killed in a rebalance. Returns what
+    the members, which are added to `members`, have done. `kill` ends the coordinator, `start`
+    starts it again."""
     chance = random.Random(f"{seed}:group")
-    broker = BrokerProcess(tmp_path / "data", free_port(), SETTINGS)
-    members: list[Member] = []
-    try:
-        create_topic(broker.address, TOPIC, PARTITIONS)
-        members += [Member(broker.address, at) for at in range(MEMBERS)]
+    members += [Member(addresses, at) for at in range(MEMBERS)]
+    share(members)
+    time.sleep(WORK_S)
+    paused = chance.choice(members)
+    pause_past_the_session(paused, [one for one in members if one is not paused], chance)
+    share(members)
+    struck = 0
+    for _ in range(REBALANCES_STRUCK_MAX):
+        time.sleep(chance.uniform(0, WORK_S))
+        struck += kill_during_a_rebalance(addresses, kill, members)
+        start()
         share(members)
-        time.sleep(WORK_S)
-        paused = chance.choice(members)
-        pause_past_the_session(paused, [one for one in members if one is not paused], chance)
-        share(members)
-        struck = 0
-        for _ in range(REBALANCES_STRUCK_MAX):
-            time.sleep(chance.uniform(0, WORK_S))
-            struck += kill_during_a_rebalance(broker, members)
-            broker = BrokerProcess(broker.data, broker.port, SETTINGS)
-            share(members)
-            if struck:
-                break
-        assert struck, f"seed {seed}: no rebalance was struck"
-        time.sleep(WORK_S)
-        for member in members:
-            member.end()
-        rows = [row for member in members for row in member.of("operation")]
-        operations = [parse(json.dumps(row["operation"])) for row in rows]
-        operations.append(last_positions(broker.address))
-    finally:
-        for member in members:
-            member.process.kill()
-        if broker.process.poll() is None:
-            broker.kill()
+        if struck:
+            break
+    assert struck, f"seed {seed}: no rebalance was struck"
+    time.sleep(WORK_S)
+    for member in members:
+        member.end()
+    rows = [row for member in members for row in member.of("operation")]
+    return [parse(json.dumps(row["operation"])) for row in rows]
+
+
+def assert_sound(seed: int, members: list[Member], operations: list[Operation]) -> None:
+    """No partition has two owners in a generation, and no position goes back. The last operation
+    has the positions at the end."""
     twice = {at: names for at, names in owners(members).items() if len(set(names)) > 1}
     assert not twice, f"seed {seed}: owned twice: {twice}"
     assert not went_back(operations), f"seed {seed}"
@@ -211,6 +217,26 @@ def test_a_group_whose_member_is_paused_and_whose_broker_is_killed_in_a_rebalanc
     done = [one for one in operations if one.commits and one.outcome == Outcome.OK]
     assert len(done) > 20 * MEMBERS
     assert all(position for position in operations[-1].positions.values())
+
+
+def test_a_group_whose_member_is_paused_and_whose_broker_is_killed_in_a_rebalance(tmp_path, seed):
+    broker = BrokerProcess(tmp_path / "data", free_port(), SETTINGS)
+    members: list[Member] = []
+
+    def start() -> None:
+        nonlocal broker
+        broker = BrokerProcess(broker.data, broker.port, SETTINGS)
+
+    try:
+        create_topic(broker.address, TOPIC, PARTITIONS)
+        operations = disturb(broker.address, seed, members, lambda: broker.kill(), start)
+        operations.append(last_positions(broker.address))
+    finally:
+        for member in members:
+            member.process.kill()
+        if broker.process.poll() is None:
+            broker.kill()
+    assert_sound(seed, members, operations)
 
 
 def test_a_position_that_goes_back_is_found():
