@@ -65,6 +65,16 @@ class ControllerChannelManager:
         """Returns the partitions whose log a broker cannot use, by broker, as it has answered."""
         return {id_: row.acknowledged.offline for id_, row in self._channels.items()}
 
+    def is_acknowledged(self, state: ClusterState) -> bool:
+        """Returns whether all other brokers have acknowledged the partitions of `state`. Any thread
+        may call it."""
+        channels = dict(self._channels)
+        return state.brokers.keys() - {self._node_id} <= channels.keys() and all(
+            channel.acknowledged.topics.get(name) is topic
+            for channel in channels.values()
+            for name, topic in state.topics.items()
+        )
+
     def stop(self) -> None:
         """Ends all channels, because this node stops or is no longer the controller."""
         channels, self._channels = self._channels, {}

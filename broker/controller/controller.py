@@ -120,6 +120,11 @@ class Controller:
         if threading.current_thread() is not self._thread:
             self._wake.set()
 
+    def has_told(self) -> bool:
+        """Returns whether all other brokers have acknowledged the present state of all partitions.
+        It may ask for that soon after a change: the thread sends the change when it runs."""
+        return self._channels.is_acknowledged(self._reader.state)
+
     @property
     def is_awake(self) -> bool:
         """Whether there is something to look at: the thread waits while there is not."""

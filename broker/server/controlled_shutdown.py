@@ -2,6 +2,12 @@
 clients find the next leaders before it ends (controlled.shutdown.enable).
 
 Its followers stop first: a node that the controller has taken out of the ISR must not come back.
+
+It waits then until it leads no longer what the controller has moved, at most TELL_S seconds: a
+client whose write waits for followers is refused (NOT_LEADER_OR_FOLLOWER) and asks the next leader.
+Once the broker has begun to stop, it ignores the controller's requests, and such a write waited
+until its timeout. A node that is the controller itself also waits until the other brokers know the
+new leaders: its connections to them would end with requests under way.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ log = logging.getLogger("barnabas.node")
 
 CONTROLLED_SHUTDOWN = 7
 CONTROLLED_SHUTDOWN_MIN = 1  # version 0 has a request header of its own
+TELL_S, LOOK_S = 5.0, 0.01
 
 
 class Leave(Protocol):
@@ -40,16 +47,21 @@ class ControlledShutdown:
         config: BrokerConfig,
         cluster: Callable[[], ClusterState],
         leave: Leave,
+        led: Callable[[], set[tuple[str, int]]],
+        has_told: Callable[[], bool],
         inter_broker: InterBroker,
         stop_followers: Callable[[], object],
         wait: Callable[[float], object],
     ) -> None:
-        """`leave`: moves the leadership when this node is the controller; `wait`: waits for a
-        number of seconds."""
+        """`leave`: moves the leadership when this node is the controller; `led`: the partitions
+        with several replicas that this node leads; `has_told`: whether the other brokers have
+        acknowledged what `leave` has changed; `wait`: waits for a number of seconds."""
         self._node_id = node_id
         self._config = config
         self._cluster = cluster
         self._leave = leave
+        self._led = led
+        self._has_told = has_told
         self._inter_broker = inter_broker
         self._stop_followers = stop_followers
         self._wait = wait
@@ -81,8 +93,10 @@ class ControlledShutdown:
     def _has_moved(self) -> bool:
         try:
             remaining = self._leave(self._node_id)
+            is_controller = remaining is not None
             if remaining is None:
                 remaining = self._ask_controller()
+            self._wait_until_known(set(remaining), is_controller)
         except StoreUnavailable:
             raise
         except (ClientError, KafkaError, MetadataError) as error:
@@ -91,6 +105,18 @@ class ControlledShutdown:
         if remaining:
             log.info("this node still leads %d partitions: no other is in sync", len(remaining))
         return not remaining
+
+    def _wait_until_known(self, remaining: set[tuple[str, int]], is_controller: bool) -> None:
+        """Waits until this node leads nothing but `remaining`, and, if it is the controller, until
+        the others know that."""
+        for _ in range(int(TELL_S / LOOK_S)):
+            if self._led() <= remaining and (not is_controller or self._has_told()):
+                return
+            self._wait(LOOK_S)
+        log.warning(
+            "this node stops before %s: clients may wait until another controller is elected",
+            "all brokers know the new leaders" if is_controller else "it knows the new leaders",
+        )
 
     def _ask_controller(self) -> list[tuple[str, int]]:
         state = self._cluster()

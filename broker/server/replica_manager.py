@@ -124,14 +124,14 @@ class ReplicaManager:
             if self.fetchers is not None:
                 self.fetchers.follow(dict.fromkeys(places))
 
-    def stop_following_all(self) -> None:
-        """Stops copying all partitions until their next state."""
-        self.stop_following(
+    def led_with_others(self) -> set[tuple[str, int]]:
+        """Returns the partitions with several replicas that this node leads."""
+        return {
             (topic.name, index)
             for topic in self._applied.topics.values()
             for index, partition in topic.partitions.items()
-            if self._node_id in partition.replicas
-        )
+            if len(partition.replicas) > 1 and self._applied.leads(self._node_id, partition)
+        }
 
     def partition(self, topic: str, index: int) -> PartitionHandle:
         """Returns a partition that this node leads. Raises UnknownTopicOrPartition,

@@ -123,7 +123,9 @@ def serve(before: Bound) -> Serving:
     controller = controlled_shutdown = None
     if inter_broker is not None:
         controller = _controller(before, administration, inter_broker)
-        controlled_shutdown = _controlled_shutdown(before, administration.control, inter_broker)
+        controlled_shutdown = _controlled_shutdown(
+            before, administration.control, controller, inter_broker
+        )
     undo.callback(start.background.stop)
     undo.callback(start.metrics.close)  # a read of metrics reads logs, so it ends first
     decoders = decode_threads(native.produce.decodes, DECODE_THREADS, plugins.intercept)
@@ -320,12 +322,13 @@ def _fetchers(node: Bound, inter_broker: InterBroker) -> ReplicaFetchers:
 
 
 def _controlled_shutdown(
-    node: Bound, control: Control, inter_broker: InterBroker
+    node: Bound, control: Control, controller: Controller, inter_broker: InterBroker
 ) -> ControlledShutdown:
     from barnabas.server.controlled_shutdown import ControlledShutdown
 
     loaded, opened, start = node.before, node.before.before, node.before.before.before
-    reader = opened.reader
+    reader, fetchers = opened.reader, loaded.replicas.fetchers
+    assert fetchers is not None
 
     def leave(broker_id: int) -> list[tuple[str, int]] | None:
         check = control.controller_role.fence()
@@ -336,8 +339,10 @@ def _controlled_shutdown(
         start.config,
         lambda: reader.state,
         leave,
+        loaded.replicas.led_with_others,
+        controller.has_told,
         inter_broker,
-        loaded.replicas.stop_following_all,
+        fetchers.stop,
         time.sleep,
     )
 
