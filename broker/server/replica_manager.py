@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.cext.log.log_handle import LogError, LogHandle
@@ -19,7 +19,7 @@ from barnabas.cext.partition.partitions import PartitionHandle, PartitionTable
 from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Partition, Topic
-from barnabas.metadata.znodes import PartitionState, uuid_bytes
+from barnabas.metadata.znodes import BrokerRegistration, PartitionState, uuid_bytes
 from barnabas.storage.log_manager import LogManager, OfflineLog, PartitionLog, WantedLog
 from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
 
@@ -57,6 +57,8 @@ class ReplicaManager:
         self.isr_shrinks = 0
         self.isr_expands = 0
         self.fetchers: ReplicaFetchers | None = None  # None: a single node
+        # Returns the names of this node's listeners by their index.
+        self.listener_names: Callable[[], Sequence[str]] = lambda: ()
         self._is_stopped = False  # by `stop`: no state is applied any more
         self.has_led = False  # set by `begin`; high watermarks are known from then on
         # Called with each state after it was applied, on the thread that applied it.
@@ -106,10 +108,12 @@ class ReplicaManager:
             listener(state)
 
     def _set_live_brokers(self, state: ClusterState) -> None:
-        racks = {key: row.registration.rack for key, row in state.brokers.items()}
+        brokers = {key: row.registration for key, row in state.brokers.items()}
+        own = self.listener_names()
         self._table.set_live_brokers(
             {key: row.epoch for key, row in state.brokers.items()},
-            {key: rack for key, rack in racks.items() if rack is not None},
+            {key: row.rack for key, row in brokers.items() if row.rack is not None},
+            {key: _same_listeners(own, row) for key, row in brokers.items()},
         )
 
     def stop(self) -> None:
@@ -445,6 +449,12 @@ class ReplicaManager:
             "min_insync_replicas": config.integer("min.insync.replicas"),
             **self._more_policy(config),
         }
+
+
+def _same_listeners(own: Sequence[str], registration: BrokerRegistration) -> int:
+    """Returns the bits of the listeners in `own` whose names a broker has registered."""
+    theirs = {row.listener_name for row in registration.endpoints}
+    return sum(1 << index for index, name in enumerate(own) if name in theirs)
 
 
 def deleted_logs(state: ClusterState) -> set[tuple[str, int, bytes]]:

@@ -114,6 +114,7 @@ def serve(before: Bound) -> Serving:
     control = _elect(before)
     inter_broker = _inter_broker(before) if opened.tree.is_shared else None
     if inter_broker is not None:
+        loaded.replicas.listener_names = lambda: before.reactor.listener_names
         loaded.replicas.fetchers = _fetchers(before, inter_broker)
     _lead_partitions(before)
     administration = _administration(before, control)

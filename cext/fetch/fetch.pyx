@@ -35,9 +35,12 @@ request has an epoch, otherwise NOT_LEADER_OR_FOLLOWER.
 
 A consumer may read from a follower (KIP-392), from version 11 on. The leader names the follower in
 its answer, and sends no records, if replica.selector.class selects by racks, the consumer names its
-rack, and a follower in that rack is in sync and has the offset (cext/partition/replicas.pyx). A
-follower serves consumers up to its own high watermark; to an older version it answers
-NOT_LEADER_OR_FOLLOWER.
+rack, and a follower in that rack is in sync, has the offset, and has a listener with the name of the
+consumer's (cext/partition/replicas.pyx). A follower serves consumers up to its own high watermark; to
+an older version it answers NOT_LEADER_OR_FOLLOWER. So that its high watermark is not late, a leader
+that selects by racks answers a follower at once, without records, when the high watermark is higher
+than what it has sent to it. Without the selector this would double the followers' requests for no
+use.
 
 A delayed fetch first registers its watches, then reads the partitions' state again, then waits.
 This module keeps no Partition pointer: each look enters its own epoch. Slices hold their segments;
@@ -101,7 +104,7 @@ from barnabas.cext.network.topic_permission cimport topic_refusal
 from barnabas.cext.partition.partitions cimport (
     LOCAL_THREAD, Partition, partition_commit, partition_error, partition_find, partition_find_id,
     partition_follower_fetched, partition_has_follower, partition_high_watermark,
-    partition_preferred_replica, partition_unwatch,
+    partition_preferred_replica, partition_sends_high_watermark, partition_unwatch,
     partition_visible_end, partition_watch, partition_watch_appends, table_bind_waker, table_epochs,
     table_local_wakes, table_of, table_system, table_wait_local, watch_waits,
 )
@@ -290,9 +293,11 @@ cdef int16_t look_into(FetchCore* core, const FetchRequest* r, FetchPartition* p
         return 0
     if core.selects_by_rack and r.rack_bytes > 0 and fetch_may_follow(r):
         part.preferred_replica = partition_preferred_replica(
-            core.table, p, r.rack, r.rack_bytes, part.offset)
+            core.table, p, r.rack, r.rack_bytes, r.listener_index, part.offset)
         if part.preferred_replica >= 0:
             return 0
+    if core.selects_by_rack and r.replica_id >= 0:
+        part.has_news = partition_sends_high_watermark(p, r.replica_id, part.high_watermark)
     error = read_records(
         core, part, p, read_limit(r, part, log_end), log_end, r.isolation == 1, budget)
     part.intercepted = (
@@ -337,7 +342,8 @@ cdef void look(FetchCore* core, FetchRequest* r, bint first_time, Budget* budget
         if part.absent == PART_PRESENT:
             budget.wanted = True
             budget.hurry = budget.hurry or (
-                part.error != 0 or part.diverging or part.preferred_replica >= 0)
+                part.error != 0 or part.diverging or part.preferred_replica >= 0
+                or part.has_news)
         budget.bytes_found += part.slice.size_bytes
         if part.slice.size_bytes > 0:
             budget.bytes_left -= part.slice.size_bytes + part.aborted.count * ABORTED_ANSWER_BYTES
@@ -695,6 +701,7 @@ cdef int native_handle(void* context, Request* request, Response* out, Parked* p
         w.r.isolation = 0           # its answer lists no aborted transactions
     if quota_of(request) != NULL:       # as in Kafka: no answer may be larger than the whole quota
         w.r.max_bytes = <int32_t>min(<int64_t>w.r.max_bytes, quota_largest(quota_of(request)))
+    w.r.listener_index = request.listener_index
     w.deadline_ns = request.received_ns + w.r.max_wait_ms * NS_PER_MS
     status = look_or_wait(core, w, request, out, parked, True, False)
     if status == HANDLER_PARKED:

@@ -49,6 +49,7 @@ cdef struct FetchPartition:
     bint intercepted            # plugins look at the records: the topic's policy says so
     int32_t diverging_epoch
     int64_t diverging_end
+    bint has_news                # the follower does not know the high watermark yet
     int32_t preferred_replica   # the consumer should read from this broker; -1: it reads here
     int32_t leader_id           # with leader_now_epoch: the current leader, if the version has it
     int32_t leader_now_epoch
@@ -78,6 +79,7 @@ cdef struct FetchRequest:
     int32_t forgotten_capacity
     const uint8_t* rack         # client.rack of a consumer
     int32_t rack_bytes          # 0: none
+    int32_t listener_index      # of the connection
     Buffer names                # names copied from a session, when the request has none
 
 cdef inline bint fetch_may_follow(const FetchRequest* r) noexcept nogil:

@@ -42,6 +42,7 @@ cdef inline void forget_found(FetchPartition* part) noexcept nogil:
     part.error = 0
     part.absent = PART_PRESENT
     part.diverging = False
+    part.has_news = False
     part.preferred_replica = -1
     part.leader_id = -1
     part.leader_now_epoch = -1

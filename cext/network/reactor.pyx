@@ -567,6 +567,11 @@ cdef class Reactor:
                       &n.listeners[index])
         return bound
 
+    @property
+    def listener_names(self):
+        """The names of the listeners by their index, removed ones too."""
+        return list(self._names)
+
     def unlisten(self, str name not None) -> None:
         """Closes a listener; its connections close after the answers to requests in progress."""
         with self._lock:

@@ -152,9 +152,12 @@ cdef bint partition_has_follower(Partition* partition, int32_t broker_id) noexce
 # Records a follower's fetch and raises the high watermark. Returns 0, 6 NOT_LEADER_OR_FOLLOWER,
 # 74 FENCED_LEADER_EPOCH or 75 UNKNOWN_LEADER_EPOCH.
 cdef int16_t partition_follower_fetched(Table* table, Partition* partition, const FollowerFetch* fetch) noexcept nogil
-# Returns the follower from which a consumer of that rack should read at `offset` (KIP-392); -1: it
-# reads here.
-cdef int32_t partition_preferred_replica(Table* table, Partition* partition, const uint8_t* rack, int32_t rack_bytes, int64_t offset) noexcept nogil
+# Returns the follower from which a consumer of that rack and listener should read at `offset`
+# (KIP-392); -1: it reads here.
+cdef int32_t partition_preferred_replica(Table* table, Partition* partition, const uint8_t* rack, int32_t rack_bytes, int32_t listener_index, int64_t offset) noexcept nogil
+# Returns whether a high watermark is higher than those that a follower was sent, and notes that it is
+# being sent.
+cdef bint partition_sends_high_watermark(Partition* partition, int32_t broker_id, int64_t high_watermark) noexcept nogil
 
 cdef int64_t partition_high_watermark(const Partition* partition) noexcept nogil
 # Returns the end of the records that a consumer may read: the high watermark, or the last stable

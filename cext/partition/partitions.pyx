@@ -58,7 +58,8 @@ from barnabas.cext.partition.replicas cimport (
     REPLICAS_MOVED, REPLICAS_NEW_EPOCH, REPLICAS_OK, REPLICAS_OLD_EPOCH, REPLICAS_UNKNOWN,
     live_brokers_new, replicas_bytes, replicas_caught_up, replicas_fetched, replicas_find,
     replicas_free, replicas_isr_size_max, replicas_lagging, replicas_new, replicas_preferred,
-    replicas_raise, replicas_replace, replicas_set_isr, replicas_states,
+    replicas_raise, replicas_replace, replicas_sends_high_watermark, replicas_set_isr,
+    replicas_states,
 )
 from barnabas.cext.partition.topics cimport (
     Entries, Map, Topic, map_add, map_new, map_remove, map_topic, policy_new, topic_by_id,
@@ -356,12 +357,17 @@ cdef int32_t partition_isr_size_max(Partition* partition) noexcept nogil:
     return atomic_load_i32(&partition.isr_count) if replicas == NULL else (
         replicas_isr_size_max(replicas))
 
-cdef int32_t partition_preferred_replica(Table* table, Partition* partition, const uint8_t* rack, int32_t rack_bytes, int64_t offset) noexcept nogil:
+cdef bint partition_sends_high_watermark(Partition* partition, int32_t broker_id, int64_t high_watermark) noexcept nogil:
+    cdef Replicas* replicas = _replicas(partition)
+    return replicas != NULL and (
+        replicas_sends_high_watermark(replicas, broker_id, high_watermark))
+
+cdef int32_t partition_preferred_replica(Table* table, Partition* partition, const uint8_t* rack, int32_t rack_bytes, int32_t listener_index, int64_t offset) noexcept nogil:
     cdef Replicas* replicas = _replicas(partition)
     if replicas == NULL:
         return -1
     return replicas_preferred(
-        replicas, _live_brokers(table), table.node_id, rack, rack_bytes, offset)
+        replicas, _live_brokers(table), table.node_id, rack, rack_bytes, listener_index, offset)
 
 cdef int16_t partition_follower_fetched(Table* table, Partition* partition, const FollowerFetch* fetch) noexcept nogil:
     cdef Replicas* replicas = _replicas(partition)
@@ -847,16 +853,18 @@ cdef class PartitionTable:
     def replica_lag_ms_max(self, int64_t value):
         atomic_store_i64(&self.table.replica_lag_ns_max, value * NS_PER_MS)
 
-    def set_live_brokers(self, epochs not None, racks=None):
+    def set_live_brokers(self, epochs not None, racks=None, listeners=None):
         """Sets the live brokers: `epochs` is {broker id: broker epoch, -1: unknown}, `racks` is
-        {broker id: rack} of those that have one. Only live brokers may join an ISR, and only with a
-        fetch of the present epoch (KIP-903). Before the first call, all brokers count as live, and
-        none has a rack. Raises MemoryError."""
+        {broker id: rack} of those that have one, `listeners` {broker id: bits}, where bit i says
+        that the broker has a listener with the name of this node's listener i; without an entry it
+        has all. Only live brokers may join an ISR, and only with a fetch of the present epoch
+        (KIP-903). Before the first call, all brokers count as live, and none has a rack. Raises
+        MemoryError."""
         cdef LiveBrokers* made
         cdef LiveBrokers* old
         self._lock()
         try:
-            made = live_brokers_new(epochs, racks or {})
+            made = live_brokers_new(epochs, racks or {}, listeners or {})
             old = _live_brokers(self.table)
             atomic_store_pointer(&self.table.live_brokers, made)
             if old != NULL:

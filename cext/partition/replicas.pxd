@@ -1,5 +1,5 @@
 """The followers of one partition that this node leads; described in replicas.pyx."""
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from barnabas.cext.memory.mutex cimport pthread_mutex_t
 from barnabas.cext.memory.sys cimport System
@@ -15,6 +15,7 @@ cdef struct Follower:
     int64_t fetched_ns
     int64_t leader_end_offset   # the leader's log end at that time
     int64_t caught_up_ns        # NEVER_NS: not in this leader epoch
+    int64_t sent_high_watermark # the highest that it was sent in this leader epoch
 
 cdef struct Replicas:           # followers, isr_size and joining_count change under the lock
     pthread_mutex_t lock
@@ -29,6 +30,7 @@ cdef struct Replicas:           # followers, isr_size and joining_count change u
 cdef struct LiveBroker:
     int32_t broker_id
     int64_t epoch               # -1: unknown
+    uint32_t listeners          # bit i: the broker has a listener named as listener i here
     const uint8_t* rack         # UTF-8, not terminated; in the same allocation
     int32_t rack_bytes          # 0: no rack
 
@@ -72,9 +74,14 @@ cdef int32_t replicas_isr_size_max(Replicas* r) noexcept nogil
 # Replaces *at, so that no fetch and no raise is lost between the two; made may be NULL. The caller
 # retires the old one.
 cdef void replicas_replace(void** at, Replicas* made) noexcept nogil
-# Returns the follower from which a consumer of that rack should read at `offset`, -1: none.
+# Returns the follower from which a consumer of that rack and listener should read at `offset`, -1:
+# none.
 cdef int32_t replicas_preferred(Replicas* r, const LiveBrokers* live, int32_t leader_id,
-                                const uint8_t* rack, int32_t rack_bytes, int64_t offset) noexcept nogil
+                                const uint8_t* rack, int32_t rack_bytes, int32_t listener_index,
+                                int64_t offset) noexcept nogil
+# Returns whether a high watermark is higher than those that the follower was sent, and notes that it
+# is being sent.
+cdef bint replicas_sends_high_watermark(Replicas* r, int32_t broker_id, int64_t high_watermark) noexcept nogil
 cdef void replicas_free(void* replicas) noexcept nogil
 cdef int64_t replicas_bytes(const Replicas* r) noexcept nogil
 
@@ -83,4 +90,4 @@ cdef int replicas_set_isr(Replicas* r, object isr, bint is_pending, const int64_
 cdef list replicas_states(Replicas* r, int64_t now_ns)
 cdef list replicas_lagging(Replicas* r, int64_t leader_end_offset, int64_t now_ns, int64_t lag_ns_max)
 cdef list replicas_caught_up(Replicas* r, const int64_t* high_watermark, const LiveBrokers* live)
-cdef LiveBrokers* live_brokers_new(object epochs, object racks) except NULL
+cdef LiveBrokers* live_brokers_new(object epochs, object racks, object listeners) except NULL

@@ -19,17 +19,18 @@ leader epoch, its broker is live, and its last fetch came from the present run o
 (KIP-903). The high watermark moves only under the lock, so that a follower that joins cannot fall
 behind it at the same time.
 
-A consumer that names its rack may read from a follower of that rack (KIP-392) that is in the ISR
-and has the offset. Of several, it reads from the one with the most records; then from the one that
-was caught up last; then from the one with the largest id. If the leader is in that rack, the
-consumer continues to read from it. Kafka: RackAwareReplicaSelector.
+A consumer that names its rack may read from a follower of that rack (KIP-392) that is in the ISR,
+has the offset, and has a listener with the name of the consumer's. Of several, it reads from the one
+with the most records; then from the one that was caught up last; then from the one with the largest
+id. If the leader is in that rack, the consumer continues to read from it. Kafka:
+RackAwareReplicaSelector.
 
 Replicas are made for one leader epoch and one set of followers; a change replaces them. The old
 ones are closed under their lock: a thread that finds them closed reads the partition again.
 Memory: about 80 bytes, and 72 for each follower. Kafka: Partition and Replica of kafka.cluster.
 Callers: cext/partition/partitions.pyx. Next on the data path: cext/fetch/fetch.pyx.
 """
-from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MIN, UINT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
@@ -183,7 +184,7 @@ cdef bint _is_nearer_end(const Follower* a, const Follower* b) noexcept nogil:
 
 cdef int32_t replicas_preferred(
     Replicas* r, const LiveBrokers* live, int32_t leader_id, const uint8_t* rack,
-    int32_t rack_bytes, int64_t offset,
+    int32_t rack_bytes, int32_t listener_index, int64_t offset,
 ) noexcept nogil:
     cdef Follower* f
     cdef Follower* best = NULL
@@ -195,11 +196,26 @@ cdef int32_t replicas_preferred(
         f = &r.followers[i]
         if (f.in_isr and f.log_start_offset <= offset <= f.log_end_offset
                 and _is_in_rack(live, f.broker_id, rack, rack_bytes)
+                and _live(live, f.broker_id).listeners >> listener_index & 1
                 and (best == NULL or _is_nearer_end(f, best))):
             best = f
     found = -1 if best == NULL or r.closed else best.broker_id
     pthread_mutex_unlock(&r.lock)
     return found
+
+
+cdef bint replicas_sends_high_watermark(
+    Replicas* r, int32_t broker_id, int64_t high_watermark,
+) noexcept nogil:
+    cdef Follower* f
+    cdef bint is_news
+    pthread_mutex_lock(&r.lock)
+    f = replicas_find(r, broker_id)
+    is_news = f != NULL and f.sent_high_watermark < high_watermark
+    if is_news:
+        f.sent_high_watermark = high_watermark
+    pthread_mutex_unlock(&r.lock)
+    return is_news
 
 
 # --------------------------------------------------------------------------------- made and replaced
@@ -228,6 +244,7 @@ cdef void _take_over(Replicas* made, Replicas* old) noexcept nogil:
         f.log_end_offset, f.log_start_offset = before.log_end_offset, before.log_start_offset
         f.broker_epoch, f.fetched_ns = before.broker_epoch, before.fetched_ns
         f.leader_end_offset = before.leader_end_offset
+        f.sent_high_watermark = before.sent_high_watermark
         if before.caught_up_ns != NEVER_NS and (f.in_isr or not before.in_isr):
             f.caught_up_ns = before.caught_up_ns
         f.is_joining = before.is_joining and not f.in_isr
@@ -375,9 +392,10 @@ cdef list replicas_caught_up(Replicas* r, const int64_t* high_watermark, const L
         free(seen)
 
 
-cdef LiveBrokers* live_brokers_new(object epochs, object racks) except NULL:
+cdef LiveBrokers* live_brokers_new(object epochs, object racks, object listeners) except NULL:
     """`epochs`: {broker id: broker epoch, -1: unknown}. `racks`: {broker id: rack}, without brokers
-    that have none. Raises MemoryError."""
+    that have none. `listeners`: {broker id: bits of LiveBroker.listeners}; without an entry, a broker
+    has all listeners. Raises MemoryError."""
     cdef dict encoded = {key: text.encode() for key, text in racks.items()}
     cdef int64_t fixed = sizeof(LiveBrokers) + len(epochs) * <int64_t>sizeof(LiveBroker)
     cdef LiveBrokers* live = <LiveBrokers*>calloc(1, fixed + sum(map(len, encoded.values())))
@@ -391,6 +409,7 @@ cdef LiveBrokers* live_brokers_new(object epochs, object racks) except NULL:
         broker = &live.brokers[live.count]
         rack = encoded.pop(broker_id, b"")
         broker.broker_id, broker.epoch = broker_id, epoch
+        broker.listeners = listeners.get(broker_id, UINT32_MAX)
         broker.rack, broker.rack_bytes = free_at, <int32_t>len(rack)
         memcpy(free_at, <const char*>rack, len(rack))
         free_at += len(rack)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from native.fetch_broker import decoded
-from native.led import EPOCH, LONG_MS, RECORDS, Led
+from native.led import EPOCH, LONG_MS, RECORDS, Led, part_of
 
 NOT_LEADER, FENCED, UNKNOWN_EPOCH = 6, 74, 75
 HERE = -1
@@ -144,3 +144,45 @@ def test_a_follower_checks_the_leader_epoch(follower: Led):
     assert follower.fetch(-1, 0, epoch=EPOCH - 1).errorCode == FENCED
     assert follower.fetch(-1, 0, epoch=EPOCH + 1).errorCode == UNKNOWN_EPOCH
     assert follower.fetch(-1, 0, epoch=EPOCH).errorCode == 0
+
+
+def test_a_replica_must_have_the_listener_of_the_consumer(leader: Led):
+    """The requests of these tests come by the first listener; Kafka:
+    getPartitionReplicaEndpoints."""
+    epochs, racks = {1: 1, 2: 1, 3: 1}, {1: "a", 2: "b", 3: "b"}
+    assert leader.consume(0, rack="b").preferredReadReplica == 2
+    leader.table.set_live_brokers(epochs, racks, {1: 0b11, 2: 0b10, 3: 0b11})
+    assert leader.consume(0, rack="b").preferredReadReplica == 3
+    leader.table.set_live_brokers(epochs, racks, {1: 0b11, 2: 0b10, 3: 0b10})
+    part = leader.consume(0, rack="b")
+    assert part.preferredReadReplica == HERE and len(part.records) > 0
+    leader.table.set_live_brokers(epochs, racks)
+    assert leader.consume(0, rack="b").preferredReadReplica == 2
+
+
+# -- the high watermark of the followers
+
+
+def test_a_follower_gets_a_higher_high_watermark_at_once(leader: Led):
+    leader.append()
+    end = 4 * RECORDS
+    waiting = leader.fetch(2, end, max_wait_ms=LONG_MS)
+    assert waiting.resume() is None
+    news = leader.fetch(3, end, max_wait_ms=LONG_MS)  # which moves it
+    assert (news.highWatermark, news.records) == (end, b"")
+    part = part_of(waiting.resume())
+    assert (part.highWatermark, part.records) == (end, b"")
+    for replica in (2, 3):
+        waiting = leader.fetch(replica, end, max_wait_ms=LONG_MS)
+        assert waiting.resume() is None  # both know it
+
+
+def test_without_the_selector_a_follower_waits_for_records(make_broker: Callable[..., Any]):
+    led = Led(make_broker("os"))
+    led.lead()
+    led.append()
+    waiting = led.fetch(2, RECORDS, max_wait_ms=LONG_MS)
+    assert led.fetch(3, RECORDS, max_wait_ms=LONG_MS).resume() is None
+    assert led.high_watermark == RECORDS
+    assert waiting.resume() is None
+    led.fetches.stop()
