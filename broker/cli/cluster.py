@@ -23,6 +23,7 @@ from barnabas.client.admin import BROKER, TOPIC
 from barnabas.client.reassignments import (
     PREFERRED,
     UNCLEAN,
+    Move,
     Place,
     alter_reassignments,
     elect_leaders,
@@ -32,6 +33,7 @@ from barnabas.errors import KafkaError, LeaderNotAvailable
 
 LISTENERS, MIN_ISR = "listeners", "min.insync.replicas"
 POLL_S = 0.5
+PROGRESS_S = 5
 TOGETHER = 50  # partitions that `drain` moves at once
 PLAN_BYTES_MAX = 64 << 20
 
@@ -47,6 +49,7 @@ examples:
   barnabas cluster elect news --unclean              loses records; only without a leader
   barnabas cluster reassign news --to 1,2,4 > plan.json
   barnabas cluster reassign --execute plan.json --wait
+  barnabas cluster reassign --execute plan.json --throttle 50000000 --wait
   barnabas cluster reassign                          those in progress
   barnabas cluster reassign --cancel
   barnabas cluster drain 3                           again after an end: goes on where it was
@@ -85,7 +88,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     kind.add_argument("--execute", metavar="FILE", help="carry out a plan; - is standard input")
     kind.add_argument("--cancel", action="store_true", help="cancel all moves, or those of TOPICs")
-    reassign.add_argument("--wait", action="store_true", help="wait for the end of the moves")
+    reassign.add_argument(
+        "--throttle",
+        metavar="BYTES",
+        type=positive,
+        help="with --execute: the most that each broker sends and receives of the moves, in bytes a"
+        " second; execute the plan again to change it, --wait and --cancel remove it",
+    )
+    reassign.add_argument(
+        "--wait",
+        action="store_true",
+        help="wait for the end of the moves, and show how much is copied",
+    )
     json_option(reassign)
     drain = action("drain", "move all replicas of a broker to the others")
     drain.add_argument("broker", metavar="BROKER", type=int)
@@ -268,19 +282,12 @@ def _refused(outcomes: Mapping[Place, KafkaError | None]) -> int:
 
 
 def _reassign(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    if arguments.throttle is not None and arguments.execute is None:
+        return fail("--throttle needs --execute, with the plan of the moves.")
     if arguments.to is not None:
         return _plan(cluster, arguments.topics, arguments.to)
     if arguments.execute is not None:
-        wanted = _read_plan(arguments.execute)
-        if isinstance(wanted, str):
-            return fail(wanted)
-        for broker in sorted({broker for row in wanted.values() for broker in row}):
-            _live(cluster, broker)
-        outcomes = alter_reassignments(cluster, wanted)
-        begun = [place for place, error in outcomes.items() if error is None]
-        say(f"began {count_of(len(begun), 'move')}")
-        status = _refused(outcomes)
-        return _wait(cluster, begun, arguments) or status if arguments.wait else status
+        return _execute(cluster, arguments)
     moves = list_reassignments(cluster)
     if arguments.topics:
         names = {topic.name for topic in _named(cluster, arguments.topics)}
@@ -290,9 +297,10 @@ def _reassign(cluster: Cluster, arguments: argparse.Namespace) -> int:
             alter_reassignments(cluster, dict.fromkeys(moves)) if moves else {}
         )
         say(f"cancelled {count_of(sum(e is None for e in cancelled.values()), 'move')}")
+        _end_throttle(cluster, moves)
         return _refused(cancelled)
     if arguments.wait:
-        return _wait(cluster, list(moves), arguments)
+        return _wait_for_moves(cluster, list(moves), arguments)
     topics = cluster.topics()
     rows = [
         {
@@ -310,6 +318,45 @@ def _reassign(cluster: Cluster, arguments: argparse.Namespace) -> int:
         columns = ("topic", "partition", "adding", "removing", "in sync")
         table(columns, [_cells(row) for row in rows], empty="no partition is being moved")
     return 0
+
+
+def _execute(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    """Begins the moves of a plan."""
+    wanted = _read_plan(arguments.execute)
+    if isinstance(wanted, str):
+        return fail(wanted)
+    for broker in sorted({broker for row in wanted.values() for broker in row}):
+        _live(cluster, broker)
+    if arguments.throttle is not None:
+        from barnabas.client.reassignment_throttles import throttle_moves
+
+        present = {place: row.replicas for place, row in _partitions(cluster.topics().values())}
+        for place, move in list_reassignments(cluster).items():
+            present[place] = tuple(row for row in move.replicas if row not in move.adding)
+        throttle_moves(cluster, present, wanted, arguments.throttle)
+        say(f"each broker sends and receives {arguments.throttle} bytes a second of the moves")
+    outcomes = alter_reassignments(cluster, wanted)
+    begun = [place for place, error in outcomes.items() if error is None]
+    say(f"began {count_of(len(begun), 'move')}")
+    status = _refused(outcomes)
+    return _wait_for_moves(cluster, begun, arguments) or status if arguments.wait else status
+
+
+def _wait_for_moves(
+    cluster: Cluster, places: Sequence[Place], arguments: argparse.Namespace
+) -> int:
+    """Waits for the end of moves, and removes their throttle."""
+    status = _wait(cluster, places, arguments, shows_progress=True)
+    _end_throttle(cluster, places)
+    return status
+
+
+def _end_throttle(cluster: Cluster, places: Iterable[Place]) -> None:
+    """Removes the throttle of moves that have ended, unless others go on: they may share it."""
+    from barnabas.client.reassignment_throttles import remove_throttles
+
+    if not list_reassignments(cluster) and remove_throttles(cluster, {row[0] for row in places}):
+        say("removed the throttle")
 
 
 def _plan(cluster: Cluster, names: Sequence[str], brokers: Sequence[int]) -> int:
@@ -368,17 +415,37 @@ def _read_plan(file: str) -> dict[Place, list[int]] | str:
     return found or f"{file} has no partitions."
 
 
-def _wait(cluster: Cluster, places: Sequence[Place], arguments: argparse.Namespace) -> int:
+def _wait(
+    cluster: Cluster,
+    places: Sequence[Place],
+    arguments: argparse.Namespace,
+    shows_progress: bool = False,
+) -> int:
     """Waits until none of the partitions is being moved."""
-    left = set(places)
+    left, shown_s = set(places), time.monotonic()
     while left:
-        now = left & list_reassignments(cluster).keys()
+        moves = list_reassignments(cluster)
+        now = left & moves.keys()
         for name, index in sorted(left - now):
             did(arguments.json, f"moved {name}-{index}", topic=name, partition=index, moved=True)
         left = now
+        if shows_progress and left and time.monotonic() - shown_s >= PROGRESS_S:
+            shown_s = time.monotonic()
+            _show_progress(cluster, {place: moves[place] for place in left}, arguments)
         if left:
             time.sleep(POLL_S)
     return 0
+
+
+def _show_progress(
+    cluster: Cluster, moves: Mapping[Place, Move], arguments: argparse.Namespace
+) -> None:
+    from barnabas.client.reassignment_throttles import copied_bytes
+
+    leaders = {place: row.leader for place, row in _partitions(cluster.topics().values())}
+    copied, whole = copied_bytes(cluster, moves, leaders)
+    text = f"{count_of(len(moves), 'move')} left: {copied} of {whole} bytes copied"
+    did(arguments.json, text, left=len(moves), copiedBytes=copied, bytes=whole)
 
 
 def _drain(cluster: Cluster, arguments: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from barnabas.telemetry import (
     plugin_metrics,
     process_metrics,
     quota_metrics,
+    replication_metrics,
     share_metrics,
 )
 from barnabas.telemetry.registry import Metric
@@ -27,6 +28,7 @@ MODULES = (
     plugin_metrics,
     process_metrics,
     quota_metrics,
+    replication_metrics,
     share_metrics,
 )
 
@@ -77,7 +79,7 @@ of a topic disappear with the topic; the sum without a topic includes deleted to
 
 The JMX exporter shows some metrics of Kafka that this page does not have: those of the JVM
 (`process_*` has those of the process), of ZooKeeper and KRaft, of message conversions, and of
-replica fetchers. This build has none of these.
+each replica fetcher. This build has none of these.
 """
 
 HEAD = "| name | Confluent's | kind | labels | meaning | MBean |\n|---|---|---|---|---|---|\n"

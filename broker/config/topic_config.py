@@ -76,8 +76,11 @@ def check_topic(overrides: Mapping[str, str], broker: DynamicConfig | BrokerConf
             f"min.compaction.lag.ms={least} is more than max.compaction.lag.ms={most}."
             " Lower the first or raise the second."
         )
+    from barnabas.config.throttled_replicas import replica_problems  # not at each start
+
+    problems = replica_problems(overrides)
     checks = broker.topic_checks if isinstance(broker, DynamicConfig) else []
-    problems = [line for check in checks for line in check(overrides)]
+    problems += [line for check in checks for line in check(overrides)]
     if problems:
         raise ConfigError(problems)
     return config

@@ -44,6 +44,7 @@ from barnabas.server.follower_truncation import follow_bounds, truncate_to_epoch
 from barnabas.wire import request
 
 if TYPE_CHECKING:  # ssl is imported only for connections with TLS
+    from barnabas.cext.network.handler import SensorCarrier
     from barnabas.client.security import Security
 
 log = logging.getLogger("barnabas.replicas")
@@ -138,10 +139,13 @@ class ReplicaFetchers:
         settings: FetchSettings,
         listeners: "Listeners | None" = None,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        throttle: "SensorCarrier | None" = None,
     ) -> None:
+        """`throttle`: counts the records of throttled partitions; None: none is throttled."""
         self._node_id, self._table, self._brokers = node_id, table, brokers
         self._settings, self._listeners = settings, listeners or Listeners()
         self._monotonic_ns = monotonic_ns
+        self._throttle = throttle
         self._lock = threading.Lock()
         self._fetchers: dict[tuple[int, int], _Fetcher] = {}
         self._places: dict[Name, tuple[int, int]] = {}
@@ -203,6 +207,7 @@ class ReplicaFetchers:
                 self._settings,
                 self._listeners,
                 self._monotonic_ns,
+                self._throttle,
             )
             found.start()
         return found
@@ -254,6 +259,7 @@ class _Fetcher:
         settings: FetchSettings,
         listeners: "Listeners",
         monotonic_ns: Callable[[], int],
+        throttle: "SensorCarrier | None",
     ) -> None:
         self._broker_id = place[0]
         self._monotonic_ns = monotonic_ns
@@ -267,6 +273,7 @@ class _Fetcher:
             min_bytes=settings.min_bytes,
             wait_max_ms=settings.wait_max_ms,
             backoff_ms=settings.backoff_ms,
+            throttle=throttle,
         )
         self._connection: Connection | None = None
         self._version = 0

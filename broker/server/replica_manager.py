@@ -25,6 +25,7 @@ from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from barnabas.server.replica_fetchers import Leader, ReplicaFetchers
+    from barnabas.server.replication_throttles import ReplicationThrottles
 
 log = logging.getLogger("barnabas.replicas")
 
@@ -57,6 +58,7 @@ class ReplicaManager:
         self.isr_shrinks = 0
         self.isr_expands = 0
         self.fetchers: ReplicaFetchers | None = None  # None: a single node
+        self.throttles: ReplicationThrottles | None = None  # None: a single node
         # Returns the names of this node's listeners by their index.
         self.listener_names: Callable[[], Sequence[str]] = lambda: ()
         self._is_stopped = False  # by `stop`: no state is applied any more
@@ -324,6 +326,9 @@ class ReplicaManager:
             isr=state.isr if state is not None else (),
             high_watermark=self._logs.high_watermark(topic.name, index),
         )
+        overrides = cluster.config("topics", topic.name)
+        if overrides and self.throttles is not None:
+            self.throttles.mark(self._table, topic.name, [index], overrides)
 
     def _leader_of(self, partition: Partition, cluster: ClusterState) -> int:
         """Returns the leader for this node's partition table; -1: none, while the state names this
@@ -423,6 +428,8 @@ class ReplicaManager:
         config = self.topic_config(name, state)
         self._table.set_policy(name, **self._policy(name, config))
         self._logs.configure(name, config)
+        if self.throttles is not None:
+            self.throttles.mark(self._table, name, state.topics[name].partitions, config.overrides)
 
     def _broker_config_changed(self, names: frozenset[str]) -> None:
         """Configures all topics again: those without their own value use the broker's."""

@@ -14,6 +14,7 @@ from barnabas.telemetry.plugin_metrics import PluginCollector
 from barnabas.telemetry.process_metrics import ProcessCollector
 from barnabas.telemetry.quota_metrics import QuotaCollector
 from barnabas.telemetry.registry import Collector
+from barnabas.telemetry.replication_metrics import ReplicationCollector
 from barnabas.telemetry.share_metrics import ShareCollector
 
 
@@ -62,5 +63,6 @@ def collectors(node: Running) -> list[Collector]:
         PluginCollector(loaded.plugins),
         ProcessCollector(__version__),
         QuotaCollector(serving.quotas.used),
+        ReplicationCollector(loaded.replicas, start.system.monotonic_ns),
         ShareCollector(coordinators.share, share_log.led_partitions, start.began_ns),
     ]

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from barnabas.server.inter_broker import InterBroker
     from barnabas.server.quota_enforcement import QuotaEnforcement, Used
     from barnabas.server.replica_fetchers import ReplicaFetchers
+    from barnabas.server.replication_throttles import ReplicationThrottles
 
 
 DECODE_THREADS = 2
@@ -115,7 +116,8 @@ def serve(before: Bound) -> Serving:
     inter_broker = _inter_broker(before) if opened.tree.is_shared else None
     if inter_broker is not None:
         loaded.replicas.listener_names = lambda: before.reactor.listener_names
-        loaded.replicas.fetchers = _fetchers(before, inter_broker)
+        loaded.replicas.throttles = throttles = _throttles(before)
+        loaded.replicas.fetchers = _fetchers(before, inter_broker, throttles)
     _lead_partitions(before)
     administration = _administration(before, control)
     coordinators = _coordinators(before, administration, inter_broker)
@@ -290,7 +292,18 @@ def _inter_broker(node: Bound) -> InterBroker:
     return made
 
 
-def _fetchers(node: Bound, inter_broker: InterBroker) -> ReplicaFetchers:
+def _throttles(node: Bound) -> ReplicationThrottles:
+    from barnabas.server.replication_throttles import ReplicationThrottles
+
+    opened = node.before.before
+    throttles = ReplicationThrottles(opened.node_id, opened.dynamic)
+    node.native.fetch.throttle_followers(throttles.leader)
+    return throttles
+
+
+def _fetchers(
+    node: Bound, inter_broker: InterBroker, throttles: ReplicationThrottles
+) -> ReplicaFetchers:
     from barnabas.server.replica_fetchers import (
         Brokers,
         FetchSettings,
@@ -311,6 +324,7 @@ def _fetchers(node: Bound, inter_broker: InterBroker) -> ReplicaFetchers:
         FetchSettings.of(opened.dynamic),
         Listeners(truncated=lambda _topic, _index: loaded.checkpoints.write_all()),
         opened.before.system.monotonic_ns,
+        throttles.follower,
     )
     opened.before.undo.callback(fetchers.stop)
 

@@ -7,6 +7,7 @@ from barnabas.cext.fetch.request cimport FetchRequest
 from barnabas.cext.fetch.sessions cimport SessionCache, SessionUse
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.handler cimport NativeHandler, Response
+from barnabas.cext.network.quotas cimport QuotaSensor
 from barnabas.cext.partition.partitions cimport Table, Watch
 
 cdef struct FetchCore:
@@ -16,6 +17,7 @@ cdef struct FetchCore:
     Rewrites* rewrites          # ranges that plugins intercept
     int32_t fetch_bytes_max     # fetch.max.bytes; live
     bint selects_by_rack        # replica.selector.class
+    QuotaSensor* leader_throttle    # leader.replication.throttled.rate; NULL on a single node
     int64_t requests            # counters: atomic
     int64_t bytes_out           # of records
     int64_t waits               # requests that had to wait for records
@@ -35,6 +37,7 @@ cdef class FetchHandler(NativeHandler):
     cdef FetchCore core
     cdef object table_owner
     cdef object sessions_owner
+    cdef object throttle_owner
     cdef readonly RewriteQueue rewrites
     cdef list threads
     cdef void bind(self, Waker* waker)

@@ -1,4 +1,4 @@
-from barnabas.cext.network.handler import NativeHandler
+from barnabas.cext.network.handler import NativeHandler, SensorCarrier
 from barnabas.cext.fetch.interception import RewriteQueue
 from barnabas.cext.fetch.sessions import FetchSessions
 
@@ -21,6 +21,7 @@ class FetchHandler(NativeHandler):
         selects_by_rack: bool = False,
         cold_depth_max: int = 256,
     ) -> None: ...
+    def throttle_followers(self, throttle: SensorCarrier) -> None: ...
     def start(self, thread_count: int = 2) -> None: ...
     def stop(self) -> None: ...
     @property

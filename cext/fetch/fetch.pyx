@@ -42,6 +42,10 @@ that selects by racks answers a follower at once, without records, when the high
 than what it has sent to it. Without the selector this would double the followers' requests for no
 use.
 
+Records of partitions in leader.replication.throttled.replicas are counted. While their rate is
+above leader.replication.throttled.rate, followers that are not in the ISR get none of them (KIP-73;
+Kafka: ReplicaManager.shouldLeaderThrottle).
+
 A delayed fetch first registers its watches, then reads the partitions' state again, then waits.
 This module keeps no Partition pointer: each look enters its own epoch. Slices hold their segments;
 a request that continues to wait releases them.
@@ -91,22 +95,23 @@ from barnabas.cext.memory.sys cimport System
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.handler cimport (
     HANDLER_CLOSE, HANDLER_DONE, HANDLER_PARKED, handler_parks, HANDLER_PYTHON, Parked, Request,
-    request_error, Response, response_free, response_init,
+    request_error, Response, response_free, response_init, SensorCarrier,
 )
 from barnabas.cext.network.permissions cimport (
     OPERATION_CLUSTER_ACTION, OPERATION_READ, permission_ask, PERMISSION_ALLOWED, permission_begin,
     PERMISSION_DENIED, permission_moved, PERMISSION_UNKNOWN, RESOURCE_CLUSTER,
 )
 from barnabas.cext.network.quotas cimport (
-    QUOTA_FETCH, QuotaSensor, quota_largest, quota_note, quota_use,
+    QUOTA_FETCH, QuotaSensor, quota_is_exceeded, quota_largest, quota_note, quota_use,
 )
 from barnabas.cext.network.topic_permission cimport topic_refusal
 from barnabas.cext.partition.partitions cimport (
     LOCAL_THREAD, Partition, partition_commit, partition_error, partition_find, partition_find_id,
     partition_follower_fetched, partition_has_follower, partition_high_watermark,
-    partition_preferred_replica, partition_sends_high_watermark, partition_unwatch,
+    partition_is_in_isr, partition_is_throttled, partition_preferred_replica,
+    partition_sends_high_watermark, partition_unwatch,
     partition_visible_end, partition_watch, partition_watch_appends, table_bind_waker, table_epochs,
-    table_local_wakes, table_of, table_system, table_wait_local, watch_waits,
+    table_local_wakes, table_of, table_system, table_wait_local, THROTTLED_LEADER, watch_waits,
 )
 from barnabas.cext.partition.replicas cimport FollowerFetch
 from barnabas.cext.partition.topics cimport ProducePolicy
@@ -263,6 +268,12 @@ cdef int16_t note_follower(FetchCore* core, const FetchRequest* r, const FetchPa
     fetch.now_ns = now_ns(core)
     return partition_follower_fetched(core.table, p, &fetch)
 
+cdef bint is_throttled(FetchCore* core, const FetchRequest* r, Partition* p) noexcept nogil:
+    """Returns whether a follower gets no records of this partition now."""
+    return (core.leader_throttle != NULL and partition_is_throttled(p, THROTTLED_LEADER)
+            and not partition_is_in_isr(p, r.replica_id)
+            and quota_is_exceeded(core.leader_throttle, now_ns(core) // NS_PER_MS))
+
 cdef inline int64_t read_limit(const FetchRequest* r, const FetchPartition* part, int64_t log_end) noexcept nogil:
     if r.replica_id >= 0:
         return log_end
@@ -296,8 +307,11 @@ cdef int16_t look_into(FetchCore* core, const FetchRequest* r, FetchPartition* p
             core.table, p, r.rack, r.rack_bytes, r.listener_index, part.offset)
         if part.preferred_replica >= 0:
             return 0
-    if core.selects_by_rack and r.replica_id >= 0:
-        part.has_news = partition_sends_high_watermark(p, r.replica_id, part.high_watermark)
+    if r.replica_id >= 0:
+        part.has_news = core.selects_by_rack and (
+            partition_sends_high_watermark(p, r.replica_id, part.high_watermark))
+        if is_throttled(core, r, p):
+            return 0
     error = read_records(
         core, part, p, read_limit(r, part, log_end), log_end, r.isolation == 1, budget)
     part.intercepted = (
@@ -478,9 +492,11 @@ cdef void settle_records(FetchRequest* r) noexcept nogil:
             refuse(&r.parts[i], error, NULL)
 
 cdef void count_answer(FetchCore* core, FetchWait* w, const Request* request, int16_t error) noexcept nogil:
-    """Counts the errors of the answered partitions, and bytes by topic."""
+    """Counts the errors of the answered partitions, bytes by topic, and those of throttled
+    partitions."""
     cdef FetchPartition* part
     cdef Partition* p
+    cdef int64_t throttled_bytes = 0
     cdef int16_t absent
     cdef int32_t i
     cdef int slot
@@ -491,11 +507,16 @@ cdef void count_answer(FetchCore* core, FetchWait* w, const Request* request, in
     for i in range(w.r.part_count):
         part = &w.r.parts[i]
         request_error(request, part.error)
-        if part.slice.size_bytes and not request.from_follower:
-            p = find(core, part, &absent)
-            if p != NULL:
-                count(p.counters, request.thread_index, COUNT_BYTES_OUT, part.slice.size_bytes)
+        if part.slice.size_bytes == 0 or request.from_follower and core.leader_throttle == NULL:
+            continue
+        p = find(core, part, &absent)
+        if p != NULL and not request.from_follower:
+            count(p.counters, request.thread_index, COUNT_BYTES_OUT, part.slice.size_bytes)
+        elif p != NULL and partition_is_throttled(p, THROTTLED_LEADER):
+            throttled_bytes += part.slice.size_bytes
     epoch_leave(table_epochs(core.table), slot)
+    if throttled_bytes:
+        quota_note(core.leader_throttle, <double>throttled_bytes, now_ns(core) // NS_PER_MS)
 
 cdef inline QuotaSensor* quota_of(const Request* request) noexcept nogil:
     if request.quota == NULL or request.from_follower:
@@ -857,6 +878,11 @@ cdef class FetchHandler(NativeHandler):
 
     def __dealloc__(self):
         cold_reads_free(self.core.cold)
+
+    def throttle_followers(self, SensorCarrier throttle not None):
+        """Counts the records of throttled partitions with `throttle`, and keeps them from followers
+        while it is exceeded. Call it before the first request."""
+        self.throttle_owner, self.core.leader_throttle = throttle, throttle.sensor
 
     cdef void bind(self, Waker* waker):
         table_bind_waker(self.core.table, waker)

@@ -13,7 +13,7 @@ from barnabas.cext.codec.endian cimport be32_store
 from barnabas.cext.log.log cimport LogSlice
 from barnabas.cext.log.segment cimport segment_release
 from barnabas.cext.memory.waker cimport Waker
-from barnabas.cext.network.quotas cimport QuotaBinding
+from barnabas.cext.network.quotas cimport QuotaBinding, QuotaSensor
 
 cdef enum:
     HANDLER_CLOSE = -1     # malformed: close the connection without an answer
@@ -101,6 +101,10 @@ cdef class NativeHandler:
 cdef class PermissionTable:
     """Python's carrier of the permissions from the module that makes them to the reactor."""
     cdef void* permissions      # a Permissions (permissions.pxd); NULL until that module sets it
+
+cdef class SensorCarrier:
+    """Python's carrier of a sensor from the module that makes it to those that count with it."""
+    cdef QuotaSensor* sensor    # valid while the object lives
 
 # The functions of a handler whose requests never wait.
 cdef int handler_resumes_nothing(

@@ -3,5 +3,8 @@ class NativeHandler:
 
     apis: tuple[tuple[int, int, int], ...]  # (API key, first version, last version) it answers
 
+class SensorCarrier:
+    """Carries a sensor from the module that makes it to those that count with it."""
+
 class PermissionTable:
     """Carries the permissions to Reactor.set_permissions from the module that makes them."""

@@ -32,6 +32,12 @@ cdef class PermissionTable:
         self.permissions = NULL
 
 
+cdef class SensorCarrier:
+
+    def __cinit__(self, *_args, **_named):
+        self.sensor = NULL
+
+
 cdef int handler_resumes_nothing(
     void* context, Request* request, Response* out, Parked* parked, bint expired,
 ) noexcept nogil:

@@ -1,4 +1,5 @@
-"""Sensors of client quotas, which Python owns, and their bindings to connections.
+"""Sensors of client quotas and of the throttles of replication, which Python owns, and the bindings
+of those of clients to connections.
 
 quotas.pxd describes them, and how network threads use them.
 """
@@ -11,10 +12,11 @@ from barnabas.cext.memory.atomics cimport atomic_load_i64
 from barnabas.cext.memory.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
+from barnabas.cext.network.handler cimport SensorCarrier
 from barnabas.cext.network.network_state cimport MAIL_QUOTAS, Mail, inbox_post
 from barnabas.cext.network.quotas cimport (
     QUOTA_KINDS, WAIT_SAMPLES, WAIT_WINDOW_MS, QuotaBinding, QuotaSensor, Samples, quota_bind,
-    quota_use, samples_init, samples_sum, sensors_release,
+    quota_is_exceeded, quota_note, quota_use, samples_init, samples_sum, sensors_release,
 )
 from barnabas.cext.network.request_queue cimport PendingRequest
 
@@ -23,13 +25,16 @@ cdef enum:
     CLIENT_ID_AT = 10               # in a request: behind key, version, correlation id and its length
 
 
-cdef class Sensor:
-    """The use of one quota by the clients with equal tags. `samples`: quota.window.num;
-    `window_ms`: the length of a window; `wait_ms_max`: the longest wait. Raises ValueError and
-    MemoryError."""
+cdef class Sensor(SensorCarrier):
+    """The use of one quota by the clients with equal tags, or of a throttle by replicas.
+
+    `samples`: the number of windows; `window_ms`: the length of a window; `wait_ms_max`: the longest
+    wait; `is_simple`: the rate is taken over one window at least (Kafka's SimpleRate), not over all
+    but one. Raises ValueError and MemoryError."""
     cdef QuotaSensor quota
 
-    def __cinit__(self, *, int samples, int64_t window_ms, int64_t wait_ms_max=INT32_MAX):
+    def __cinit__(self, *, int samples, int64_t window_ms, int64_t wait_ms_max=INT32_MAX,
+                  bint is_simple=False):
         if not (1 <= samples <= SAMPLES_MAX and window_ms >= 1 and 1 <= wait_ms_max <= INT32_MAX):
             raise ValueError(f"{samples} windows of {window_ms} ms, {wait_ms_max} ms at most")
         pthread_mutex_init(&self.quota.lock, NULL)
@@ -38,6 +43,8 @@ cdef class Sensor:
         if not (samples_init(&self.quota.used, samples, window_ms)
                 and samples_init(&self.quota.waits, WAIT_SAMPLES, WAIT_WINDOW_MS)):
             raise MemoryError("no memory for a quota")
+        self.quota.used.is_simple = is_simple
+        self.sensor = &self.quota
 
     def __dealloc__(self):
         pthread_mutex_destroy(&self.quota.lock)
@@ -52,7 +59,7 @@ cdef class Sensor:
     @limit.setter
     def limit(self, value):
         cdef double limit = INFINITY if value is None else value
-        if not limit > 0:
+        if not limit > 0 and not (limit == 0 and self.quota.used.is_simple):
             raise ValueError(f"{value} is no quota")
         pthread_mutex_lock(&self.quota.lock)
         self.quota.limit = limit
@@ -67,6 +74,14 @@ cdef class Sensor:
     def used_ms(self):
         """The time of the last use in ms, by the broker's monotonic clock; 0: never."""
         return self.quota.used_ms
+
+    def note(self, double amount, int64_t now_ms):
+        """Counts a use that nothing waits for."""
+        quota_note(&self.quota, amount, now_ms)
+
+    def is_exceeded(self, int64_t now_ms):
+        """Whether the rate is above the limit."""
+        return bool(quota_is_exceeded(&self.quota, now_ms))
 
     def use(self, double amount, int64_t now_ms):
         """Counts a use of `amount` units. Returns how long the client must wait in ms."""

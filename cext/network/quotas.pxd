@@ -1,8 +1,10 @@
-"""What clients have used of their quotas, in Kafka's windows: SampledStat, Rate, QuotaUtils.
+"""What clients have used of their quotas, and followers of the throttles of replication, in Kafka's
+windows: SampledStat, Rate, SimpleRate, QuotaUtils.
 
 A sensor has one sample more than quota.window.num, each quota.window.size.seconds long, and forgets
 a sample when its last event is older than all windows together. The rate is the sum over the time
-since the oldest sample began, but at least over all windows but one. When a use raises the rate
+since the oldest sample began, but at least over all windows but one (Kafka's Rate), or with
+`is_simple` at least over one window (SimpleRate). When a use raises the rate
 above the limit, the client waits:
 
     wait = (rate - limit) / limit * time
@@ -46,6 +48,7 @@ cdef struct Samples:            # Kafka's SampledStat
     int32_t made
     int32_t current
     int64_t window_ms
+    bint is_simple
 
 cdef struct QuotaSensor:        # of all clients with equal tags; its lock guards all but `refs`
     pthread_mutex_t lock
@@ -71,6 +74,7 @@ cdef inline bint samples_init(Samples* s, int32_t count, int64_t window_ms) noex
     s.capacity = count + 1
     s.made = s.current = 0
     s.window_ms = window_ms
+    s.is_simple = False
     return s.items != NULL
 
 cdef inline void _begin(Sample* sample, int64_t now_ms) noexcept nogil:
@@ -108,6 +112,9 @@ cdef inline void samples_sum(Samples* s, int64_t now_ms, double* total, int64_t*
         total[0] += s.items[i].sum
         count[0] += s.items[i].count
     span_ms[0] = now_ms - oldest_ms
+    if s.is_simple:
+        span_ms[0] = max(span_ms[0], s.window_ms)
+        return
     full = span_ms[0] // s.window_ms
     if full < windows - 1:
         span_ms[0] += (windows - 1 - full) * s.window_ms
@@ -146,6 +153,16 @@ cdef inline int64_t quota_use(
         _add(&sensor.used, -amount, now_ms)
     pthread_mutex_unlock(&sensor.lock)
     return wait_ms
+
+cdef inline bint quota_is_exceeded(QuotaSensor* sensor, int64_t now_ms) noexcept nogil:
+    """Returns whether the rate is above the limit."""
+    cdef double total, limit
+    cdef int64_t count, span_ms
+    pthread_mutex_lock(&sensor.lock)
+    samples_sum(&sensor.used, now_ms, &total, &count, &span_ms)
+    limit = sensor.limit
+    pthread_mutex_unlock(&sensor.lock)
+    return total * 1000 / span_ms > limit
 
 cdef inline void quota_waits(QuotaSensor* sensor, int64_t wait_ms, int64_t now_ms) noexcept nogil:
     pthread_mutex_lock(&sensor.lock)

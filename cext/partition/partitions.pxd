@@ -25,6 +25,10 @@ from barnabas.cext.memory.sys cimport System
 from barnabas.cext.partition.replicas cimport FollowerFetch
 from barnabas.cext.partition.topics cimport ProducePolicy, Topic
 
+cdef enum:                          # KIP-73: a replica is in *.replication.throttled.replicas
+    THROTTLED_LEADER = 1
+    THROTTLED_FOLLOWER = 2
+
 cdef struct Partition:
     Log* log                        # NULL: never opened. Valid as long as the Partition
     const char* topic               # UTF-8, not terminated
@@ -41,6 +45,7 @@ cdef struct Partition:
     int32_t isr_count               # of the confirmed ISR, the leader included
     int32_t replica_count
     int32_t offline                 # its log directory failed
+    int32_t throttled               # atomic: the flags THROTTLED_* of this replica
     TopicCounters* counters         # those of its topic
 
 # Only partitions.pyx and partition_metrics.pyx use the next two.
@@ -145,6 +150,11 @@ cdef inline int32_t partition_isr_size_min(Partition* partition) noexcept nogil:
         <int32_t>(<ProducePolicy*>atomic_load_pointer(
             <void**>&partition.policy)).min_insync_replicas,
         atomic_load_i32(&partition.replica_count))
+# Returns whether a flag THROTTLED_* of this replica is set.
+cdef inline bint partition_is_throttled(const Partition* partition, int32_t flag) noexcept nogil:
+    return atomic_load_i32(<int32_t*>&partition.throttled) & flag != 0
+# Returns whether a broker is in the confirmed ISR of a partition that this node leads.
+cdef bint partition_is_in_isr(Partition* partition, int32_t broker_id) noexcept nogil
 # Returns the size of the ISR, with followers that are joining it.
 cdef int32_t partition_isr_size_max(Partition* partition) noexcept nogil
 # Returns whether the broker is a follower of this partition, which this node leads.

@@ -57,9 +57,9 @@ from barnabas.cext.partition.replicas cimport (
     FollowerFetch, JoinRules, LiveBrokers, Replicas, REPLICAS_BEHIND, REPLICAS_CLOSED,
     REPLICAS_MOVED, REPLICAS_NEW_EPOCH, REPLICAS_OK, REPLICAS_OLD_EPOCH, REPLICAS_UNKNOWN,
     live_brokers_new, replicas_bytes, replicas_caught_up, replicas_fetched, replicas_find,
-    replicas_free, replicas_isr_size_max, replicas_lagging, replicas_new, replicas_preferred,
-    replicas_raise, replicas_replace, replicas_sends_high_watermark, replicas_set_isr,
-    replicas_states,
+    replicas_free, replicas_is_in_isr, replicas_isr_size_max, replicas_lagging, replicas_new,
+    replicas_preferred, replicas_raise, replicas_replace, replicas_sends_high_watermark,
+    replicas_set_isr, replicas_states,
 )
 from barnabas.cext.partition.topics cimport (
     Entries, Map, Topic, map_add, map_new, map_remove, map_topic, policy_new, topic_by_id,
@@ -351,6 +351,10 @@ cdef void _committed(CommitItem* item, int error) noexcept nogil:
 cdef bint partition_has_follower(Partition* partition, int32_t broker_id) noexcept nogil:
     cdef Replicas* replicas = _replicas(partition)
     return replicas != NULL and replicas_find(replicas, broker_id) != NULL
+
+cdef bint partition_is_in_isr(Partition* partition, int32_t broker_id) noexcept nogil:
+    cdef Replicas* replicas = _replicas(partition)
+    return replicas != NULL and replicas_is_in_isr(replicas, broker_id)
 
 cdef int32_t partition_isr_size_max(Partition* partition) noexcept nogil:
     cdef Replicas* replicas = _replicas(partition)
@@ -963,6 +967,19 @@ cdef class PartitionTable:
                 if entries.at[k] != NULL and (<Entry*>entries.at[k]).p.replicas != NULL:
                     found.append(<size_t>entries.at[k])
         return found
+
+    def set_throttled(self, str name not None, int index, *, bint leader, bint follower):
+        """Sets whether this replica is throttled while it leads, and while it follows (KIP-73).
+        Does nothing when the table does not have it. Raises KeyError for an unknown topic."""
+        cdef Entry* entry
+        self._lock()
+        try:
+            entry = <Entry*>topic_entry(self._topic(name), index)
+            if entry != NULL:
+                atomic_store_i32(&entry.p.throttled,
+                                 leader * THROTTLED_LEADER + follower * THROTTLED_FOLLOWER)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
 
     def set_offline(self, str name not None, int index):
         """Marks a partition as offline, because its log directory failed: requests get

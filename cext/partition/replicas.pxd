@@ -69,6 +69,8 @@ cdef int replicas_fetched(Replicas* r, const FollowerFetch* fetch, const int64_t
 # Raises the high watermark; REPLICAS_MOVED, REPLICAS_OK or REPLICAS_CLOSED.
 cdef int replicas_raise(Replicas* r, int64_t* high_watermark, int64_t durable_end,
                         int32_t isr_size_min, const JoinRules* rules) noexcept nogil
+# Returns whether the broker is in the confirmed ISR.
+cdef bint replicas_is_in_isr(Replicas* r, int32_t broker_id) noexcept nogil
 # Returns the number of members of the ISR, with those that are joining and the leader.
 cdef int32_t replicas_isr_size_max(Replicas* r) noexcept nogil
 # Replaces *at, so that no fetch and no raise is lost between the two; made may be NULL. The caller

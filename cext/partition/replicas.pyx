@@ -164,6 +164,16 @@ cdef int32_t replicas_isr_size_max(Replicas* r) noexcept nogil:
     return size
 
 
+cdef bint replicas_is_in_isr(Replicas* r, int32_t broker_id) noexcept nogil:
+    cdef Follower* f
+    cdef bint is_in
+    pthread_mutex_lock(&r.lock)
+    f = replicas_find(r, broker_id)
+    is_in = f != NULL and f.in_isr
+    pthread_mutex_unlock(&r.lock)
+    return is_in
+
+
 # ------------------------------------------------------------------------- consumers and their racks
 
 cdef bint _is_in_rack(

@@ -2,6 +2,7 @@ from typing import Any, final
 
 from typing_extensions import Buffer
 
+from barnabas.cext.network.handler import SensorCarrier
 from barnabas.cext.partition.partitions import PartitionTable
 
 VERSION_MIN: int
@@ -25,6 +26,7 @@ class ReplicaFetches:
         min_bytes: int = 1,
         wait_max_ms: int = 500,
         backoff_ms: int = 1000,
+        throttle: SensorCarrier | None = None,
     ) -> None: ...
     def add(self, topic: str, index: int, topic_id: bytes, leader_epoch: int) -> None: ...
     def remove(self, topic: str, index: int) -> bool: ...

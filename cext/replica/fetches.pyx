@@ -32,6 +32,10 @@ durable here; the flushes of all partitions of an answer run side by side.
 While a partition is delayed, a request waits at the leader no longer than this delay: otherwise the
 partition would be missing there for up to replica.fetch.wait.max.ms more.
 
+Partitions in follower.replication.throttled.replicas are counted in a sensor that all fetchers share.
+While its rate is above follower.replication.throttled.rate, those of them that are behind the leader's
+high watermark are left out of requests (KIP-73; Kafka: ReplicaFetcherThread.shouldFollowerThrottle).
+
 One thread makes the steps; any thread may add, remove and look. remove() returns when no append of
 the partition is under way, and an answer to an earlier request does not change a log any more.
 Limits: PARTITIONS_MAX partitions; memory is 300 bytes for each, and the request.
@@ -65,11 +69,13 @@ from barnabas.cext.memory.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
     pthread_mutex_unlock,
 )
+from barnabas.cext.network.handler cimport SensorCarrier
+from barnabas.cext.network.quotas cimport QuotaSensor, quota_is_exceeded, quota_note
 from barnabas.cext.partition.partitions cimport (
-    LOCAL_THREAD, Partition, Table, partition_commit, partition_find_id, partition_flush,
-    partition_follow, partition_truncated, partition_unwatch, partition_watch, table_epochs,
-    table_is_fsync, table_local_wakes, table_node_id, table_of, table_wait_local, topic_named,
-    watch_waits,
+    LOCAL_THREAD, Partition, THROTTLED_FOLLOWER, Table, partition_commit, partition_find_id,
+    partition_flush, partition_follow, partition_is_throttled, partition_truncated,
+    partition_unwatch, partition_watch, table_epochs, table_is_fsync, table_local_wakes,
+    table_node_id, table_of, table_wait_local, topic_named, watch_waits,
 )
 from barnabas.cext.partition.topics cimport Topic
 from barnabas.cext.replica.fetch_messages cimport (
@@ -133,9 +139,12 @@ cdef class ReplicaFetches:
     """The partitions that this node follows from one leader broker, or a share of them.
 
     `table`: the PartitionTable, whose logs the records go to; `node_id`, `broker_epoch`: of this
-    node (-1: none); the rest are replica.fetch.* settings, in bytes and ms. Raises MemoryError."""
+    node (-1: none); `throttle`: counts throttled partitions, None: they are not throttled; the rest
+    are replica.fetch.* settings, in bytes and ms. Raises MemoryError."""
     cdef object table_handle
     cdef Table* table
+    cdef object throttle_owner
+    cdef QuotaSensor* throttle
     cdef pthread_mutex_t lock   # of everything below
     cdef Follow** items
     cdef int64_t count
@@ -162,8 +171,10 @@ cdef class ReplicaFetches:
 
     def __cinit__(self, table not None, *, int32_t node_id, int64_t broker_epoch=-1,
                   int32_t max_bytes=1048576, int32_t response_max_bytes=10485760,
-                  int32_t min_bytes=1, int32_t wait_max_ms=500, int64_t backoff_ms=1000):
+                  int32_t min_bytes=1, int32_t wait_max_ms=500, int64_t backoff_ms=1000,
+                  SensorCarrier throttle=None):
         self.table = table_of(table)
+        self.throttle_owner, self.throttle = throttle, NULL if throttle is None else throttle.sensor
         self.table_handle = table
         self.ids = {}
         self.node_id, self.broker_epoch = node_id, broker_epoch
@@ -465,6 +476,8 @@ cdef class ReplicaFetches:
         if p == NULL:
             self._note(f, EVENT_OFFLINE, 0, 0, now_ns)
             return False
+        if self._is_throttled(f, p, now_ns):
+            return False
         offset = log_end_offset(p.log)
         if table_is_fsync(self.table) and log_flushed_offset(p.log) < offset:
             unflushed[0] += 1
@@ -479,6 +492,11 @@ cdef class ReplicaFetches:
         w.offset, w.log_start, w.leader_epoch, w.last_epoch = (
             offset, log_start, f.leader_epoch, last_epoch)
         return True
+
+    cdef bint _is_throttled(self, const Follow* f, const Partition* p, int64_t now_ns) noexcept nogil:
+        return (self.throttle != NULL and f.lag != 0
+                and partition_is_throttled(p, THROTTLED_FOLLOWER)
+                and quota_is_exceeded(self.throttle, now_ns // MS))
 
     cdef void _write(self, Buffer* b, int16_t version, Follow** chosen, int64_t chosen_count,
                      Follow** left, int64_t left_count, int32_t wait_ms) noexcept nogil:
@@ -707,6 +725,9 @@ cdef class ReplicaFetches:
         cdef FollowerAppend done
         cdef int status = log_append_as_follower(
             p.log, found.records, found.size_bytes, f.leader_epoch, &done)
+        if self.throttle != NULL and found.size_bytes > 0 and (
+                partition_is_throttled(p, THROTTLED_FOLLOWER)):
+            quota_note(self.throttle, <double>found.size_bytes, now_ns // MS)
         self.bytes_appended += done.size_bytes
         self.batches_appended += done.batches
         if status == APPEND_BELOW_START:

@@ -31,7 +31,7 @@ class Follower:
         fetches_as: int = NODE,
         version: int = 17,
         log_settings: LogSettings | None = None,
-        **settings: int,
+        **settings: Any,
     ) -> None:
         directory.mkdir(exist_ok=True)
         self.directory, self.version, self.leader_epoch = directory, version, leader_epoch

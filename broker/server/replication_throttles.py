@@ -1,0 +1,57 @@
+"""How fast throttled replicas are copied (KIP-73): one rate for what this broker sends as a leader,
+and one for what it receives as a follower.
+
+The rates are settings of the broker, and topics name the throttled replicas.
+`kafka-reassign-partitions --throttle` and `barnabas cluster reassign --throttle` set both, and
+remove them after the move. Network threads and fetchers count the records of throttled replicas and
+compare (cext/fetch/fetch.pyx, cext/replica/fetches.pyx); a replica in the ISR is not throttled.
+
+Kafka: ReplicationQuotaManager, BrokerConfigHandler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from barnabas.cext.network.quota_sensors import Sensor
+from barnabas.cext.partition.partitions import PartitionTable
+from barnabas.config import DynamicConfig
+from barnabas.config.throttled_replicas import FOLLOWERS, LEADERS, throttled_partitions
+
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+UNLIMITED = (1 << 63) - 1
+
+
+class ReplicationThrottles:
+    """The throttles of one broker. `leader` and `follower` measure in bytes a second."""
+
+    def __init__(self, node_id: int, config: DynamicConfig) -> None:
+        self._node_id = node_id
+        self._config = config
+        samples = config.integer("replication.quota.window.num")
+        window_ms = config.integer("replication.quota.window.size.seconds") * 1000
+        self.leader = Sensor(samples=samples, window_ms=window_ms, is_simple=True)
+        self.follower = Sensor(samples=samples, window_ms=window_ms, is_simple=True)
+        self._sensors = {LEADER_RATE: self.leader, FOLLOWER_RATE: self.follower}
+        self._set(self._sensors)
+        config.on_change.append(self._set)
+
+    def _set(self, names: Iterable[str]) -> None:
+        for name in self._sensors.keys() & set(names):
+            rate = self._config.integer(name)
+            self._sensors[name].limit = None if rate == UNLIMITED else rate
+
+    def mark(
+        self,
+        table: PartitionTable,
+        topic: str,
+        indexes: Iterable[int],
+        overrides: Mapping[str, str],
+    ) -> None:
+        """Marks those of this broker's replicas that a topic's `overrides` throttle, and unmarks
+        the others."""
+        leaders = throttled_partitions(overrides.get(LEADERS, ""), self._node_id)
+        followers = throttled_partitions(overrides.get(FOLLOWERS, ""), self._node_id)
+        for index in indexes:
+            table.set_throttled(topic, index, leader=index in leaders, follower=index in followers)
