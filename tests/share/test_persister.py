@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from share.moved_timers import MovedTimers
 
 from barnabas.coordinator.journal import id_hash
 from barnabas.coordinator.share.persister import (
@@ -27,29 +28,6 @@ from barnabas.wire.internal import SHARE_GROUP_STATE
 OWN, OTHER = 1, 2
 KEY = ShareKey("g", bytes(range(16)), 3)
 PARTITIONS = 7
-
-
-class Clock:
-    """Timers whose time the test moves."""
-
-    def __init__(self):
-        self.ms = 0
-        self.calls = []
-
-    def now_ms(self):
-        return self.ms
-
-    def after(self, delay_ms, call):
-        self.calls.append((self.ms + delay_ms, len(self.calls), call))
-        return SimpleNamespace(cancel=lambda: None)
-
-    def run(self, until_ms):
-        while due := sorted(row[:2] for row in self.calls if row[0] <= until_ms):
-            row = next(row for row in self.calls if row[:2] == due[0])
-            self.calls.remove(row)
-            self.ms = max(self.ms, row[0])
-            row[2]()
-        self.ms = until_ms
 
 
 class State:
@@ -84,7 +62,7 @@ class State:
 
 class Rig:
     def __init__(self):
-        self.clock = Clock()
+        self.clock = MovedTimers()
         self.state = State(self.clock)
         self.leader = OWN
         self.persister = ClusterPersister(

@@ -2,8 +2,10 @@
 
 The group coordinator knows the high watermark of partitions that it leads. For others it sends
 ListOffsets to their leaders, one request at a time to a broker with all partitions asked for since
-the last one (server/broker_queues.py). A leader that does not answer is not asked again: the
-partition gets its error. Limits: PARTITIONS_MAX in a request; the queue of each broker. Kafka:
+the last one (server/broker_queues.py). After a temporary error, as while a leader has not heard yet
+that it leads, it asks again, TRIES times in all.
+
+Limits: PARTITIONS_MAX in a request; the queue of each broker. Kafka:
 NetworkPartitionMetadataClient.
 """
 
@@ -16,6 +18,7 @@ from typing import NamedTuple, Protocol
 from barnabas.cext.partition.partitions import PartitionHandle
 from barnabas.client.connection import Connection
 from barnabas.client.failures import ClientError
+from barnabas.coordinator.share.waiting import Timers
 from barnabas.errors import KafkaError, NetworkException, NotLeaderOrFollower, error_of
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.server.broker_queues import BrokerQueue, BrokerQueues
@@ -27,6 +30,8 @@ log = logging.getLogger("barnabas.share")
 LIST_OFFSETS, BY_TIME_FROM = 2, 1  # the request, and its first version with one offset for a time
 CONSUMER, LATEST, ANY_EPOCH = -1, -1, -1
 PARTITIONS_MAX = 1000
+TRIES = 5
+RETRY_MS = 50  # doubled each time
 
 # Called with None and the high watermark, or with the error and -1.
 Answer = Callable[[KafkaError | None, int], object]
@@ -39,7 +44,7 @@ class Replicas(Protocol):
 class _Question(NamedTuple):
     topic: str
     partition: int
-    answer: Answer
+    answered: Answer
 
 
 class PartitionEnds:
@@ -50,10 +55,12 @@ class PartitionEnds:
         replicas: Replicas,
         cluster: Callable[[], ClusterState],
         connect: Callable[[int], Connection] | None,
+        timers: Timers,
     ) -> None:
         """`connect` connects to a broker by its id and raises ClientError; None: a single node."""
         self._replicas = replicas
         self._cluster = cluster
+        self._timers = timers
         self._queues: BrokerQueues[_Question] | None = None
         if connect is not None:
             self._queues = BrokerQueues(
@@ -62,20 +69,30 @@ class PartitionEnds:
 
     def find(self, topic: str, index: int, answer: Answer) -> None:
         """Calls `answer` at once, or later and on another thread."""
+        self._ask(topic, index, answer, 1)
+
+    def _ask(self, topic: str, index: int, answer: Answer, tried: int) -> None:
+        def answered(error: KafkaError | None, end: int) -> None:
+            if error is None or not error.retriable or self._queues is None or tried == TRIES:
+                answer(error, end)
+                return
+            delay_ms = RETRY_MS << (tried - 1)
+            self._timers.after(delay_ms, lambda: self._ask(topic, index, answer, tried + 1))
+
         try:
             end = self._replicas.partition(topic, index).high_watermark
         except NotLeaderOrFollower as error:
-            question = _Question(topic, index, answer)
+            question = _Question(topic, index, answered)
             state = self._cluster()
             found = state.partition(topic, index)
             leader = -1 if found is None or found.state is None else found.state.leader
             queues = self._queues
             if queues is None or leader not in state.brokers or not queues.put(leader, question):
-                answer(error, -1)
+                answered(error, -1)
         except KafkaError as error:
-            answer(error, -1)
+            answered(error, -1)
         else:
-            answer(None, end)
+            answered(None, end)
 
     def apply(self, state: ClusterState) -> None:
         """Applies a new state of the cluster."""
@@ -92,7 +109,7 @@ def _send(_queue: BrokerQueue[_Question], connection: Reconnecting, rows: list[_
         answer = connection.call(LIST_OFFSETS, _body(rows), low=BY_TIME_FROM)
     except (ClientError, KafkaError) as error:
         for row in rows:
-            row.answer(NetworkException(str(error)), -1)
+            row.answered(NetworkException(str(error)), -1)
         return
     told = {
         (topic.name, found.partitionIndex): found
@@ -102,11 +119,11 @@ def _send(_queue: BrokerQueue[_Question], connection: Reconnecting, rows: list[_
     for row in rows:
         found = told.get((row.topic, row.partition))
         if found is None:
-            row.answer(NetworkException("the leader has not answered for the partition"), -1)
+            row.answered(NetworkException("the leader has not answered for the partition"), -1)
         elif found.errorCode:
-            row.answer(error_of(found.errorCode)(), -1)
+            row.answered(error_of(found.errorCode)(), -1)
         else:
-            row.answer(None, found.offset)
+            row.answered(None, found.offset)
 
 
 def _body(rows: list[_Question]) -> Struct:

@@ -91,7 +91,7 @@ class ShareService:
                 node_id=node_id, state=self.state, cluster=cluster, connect=connect, timers=timers
             )
         self.persister: Persister = self._remote or self.state
-        self._ends = PartitionEnds(replicas, cluster, connect)
+        self._ends = PartitionEnds(replicas, cluster, connect, timers)
         self.sessions = ShareSessions(lambda: integer("group.share.max.share.sessions"))
         self.waiting = WaitingFetches(Watches(table), timers)
         self.letters = DeadLetters(
