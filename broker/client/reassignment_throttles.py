@@ -28,8 +28,8 @@ RATES = "leader.replication.throttled.rate", "follower.replication.throttled.rat
 def throttled_replicas(
     present: Mapping[Place, Sequence[int]], wanted: Mapping[Place, Sequence[int]]
 ) -> dict[str, tuple[str, str]]:
-    """Returns the values of both REPLICAS by topic. `present`, `wanted`: the replicas of the
-    partitions that move."""
+    """Returns the values of both settings of REPLICAS, by topic. `present`, `wanted`: the replicas
+    of the partitions that move, by topic and partition."""
     found: dict[str, tuple[list[str], list[str]]] = {}
     for (topic, index), target in sorted(wanted.items()):
         senders, receivers = found.setdefault(topic, ([], []))
@@ -45,8 +45,9 @@ def throttle_moves(
     wanted: Mapping[Place, Sequence[int]],
     bytes_s: int,
 ) -> None:
-    """Lets each live broker of the moves send, and receive, `bytes_s` bytes a second of them. Call
-    it before the moves begin, or again to change the rate. Raises KafkaError, ClientError."""
+    """Lets each live broker send at most `bytes_s` bytes/s of the moves, and receive at most as
+    much. Call it before the moves begin, or again to change the rate. Raises KafkaError,
+    ClientError."""
     for topic, values in throttled_replicas(present, wanted).items():
         changes = [ConfigChange(SET, *row) for row in zip(REPLICAS, values, strict=True)]
         alter_configs(cluster, Resource(TOPIC, topic), changes)
@@ -80,9 +81,9 @@ def _is_throttled(cluster: Cluster, topic: str) -> bool:
 def copied_bytes(
     cluster: Cluster, moves: Mapping[Place, Move], leaders: Mapping[Place, int]
 ) -> tuple[int, int]:
-    """Returns how many bytes of the moves the new replicas have, and how many they are to get, by
-    the sizes of the replicas. `leaders`: of the partitions; those without a live one are left
-    out."""
+    """Returns how many bytes of the moves the new replicas have, and how many they will have, by
+    the sizes of the replicas. `leaders`: the leaders of the partitions; a partition without a live
+    leader does not count."""
     pairs = [
         (place, leaders[place], broker)
         for place, move in moves.items()

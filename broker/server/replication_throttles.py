@@ -24,7 +24,7 @@ UNLIMITED = (1 << 63) - 1
 
 
 class ReplicationThrottles:
-    """The throttles of one broker. `leader` and `follower` measure in bytes a second."""
+    """The throttles of one broker: the sensors `leader` and `follower`, in bytes/s."""
 
     def __init__(self, node_id: int, config: DynamicConfig) -> None:
         self._node_id = node_id
@@ -49,7 +49,7 @@ class ReplicationThrottles:
         indexes: Iterable[int],
         overrides: Mapping[str, str],
     ) -> None:
-        """Marks those of this broker's replicas that a topic's `overrides` throttle, and unmarks
+        """Marks the replicas of this broker that the `overrides` of a topic throttle, and unmarks
         the others."""
         leaders = throttled_partitions(overrides.get(LEADERS, ""), self._node_id)
         followers = throttled_partitions(overrides.get(FOLLOWERS, ""), self._node_id)

@@ -17,7 +17,8 @@ RECORDS = 2200
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory):
-    """A log directory of a stopped broker with several segments, index entries and producers."""
+    """Returns the log directory of a stopped broker with several segments, index entries and
+    producers."""
     data = tmp_path_factory.mktemp("logs") / "data"
     with Broker({"log.dirs": data, "num.network.threads": 1}) as broker:
         broker.create_topic("started")
@@ -33,7 +34,7 @@ def logs(tmp_path_factory):
 
 
 def idempotent(broker):
-    """A producer that has its id."""
+    """Returns a producer that has its producer id."""
     producer = Producer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -47,7 +48,7 @@ def idempotent(broker):
 
 
 def killed(data):
-    """Makes the directory one of a killed broker: no clean stop, no snapshot of the end."""
+    """Changes the directory to that of a killed broker: no clean stop, no snapshot of the end."""
     (data / CLEAN_SHUTDOWN).unlink()
     for folder in data.glob("news-*"):
         max(folder.glob("*.snapshot")).unlink()
@@ -62,7 +63,8 @@ def inventory(data, capsys):
 
 
 def last_batches(data):
-    """The last batch of each partition, and the largest producer id, by a walk over all batches."""
+    """Returns the last batch of each partition and the largest producer id, found by reading all
+    batches."""
     ends, producer_id = {}, -1
     for path in sorted(data.glob("news-*/*.log")):
         for row, batch in log_files.batches(log_files.mapped(path)):

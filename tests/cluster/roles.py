@@ -1,4 +1,5 @@
-"""Which broker leads a partition, is the controller, or coordinates a group or transactional id."""
+"""Finds the broker that leads a partition, is the controller, or coordinates a group or a
+transactional id."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ GROUP, TRANSACTION = 0, 1
 
 
 def coordinator(cluster: Cluster, name: str, kind: int, ask: int = 1) -> int:
-    """The id of the coordinator of a group or transactional id, as one broker says."""
+    """Returns the id of the coordinator of a group or a transactional id, as one broker reports
+    it."""
 
     def known() -> int | None:
         body = request(FIND_COORDINATOR).cls(coordinatorKeys=[name], keyType=kind)
@@ -30,7 +32,7 @@ def coordinator(cluster: Cluster, name: str, kind: int, ask: int = 1) -> int:
 
 
 def controller(cluster: Cluster, ask: int = 1) -> int:
-    """The id of the controller, as one broker says."""
+    """Returns the id of the controller, as one broker reports it."""
 
     def known() -> int | None:
         try:
@@ -44,7 +46,8 @@ def controller(cluster: Cluster, ask: int = 1) -> int:
 
 
 class Role:
-    """One of ROLES, of a random partition of `topic`, or of `group`: who has it now."""
+    """One of ROLES of a random partition of `topic`, or of `group`, and the broker that has it
+    now."""
 
     def __init__(
         self, name: str, cluster: Cluster, topic: str, group: str, chance: random.Random
@@ -54,7 +57,7 @@ class Role:
         self._chance = chance
 
     def holder(self) -> BrokerProcess:
-        """The broker that has the role; of followers in the ISR, any one."""
+        """Returns the broker that has the role; any one of the followers in the ISR."""
         if self.name == "controller":
             found = controller(self._cluster)
         elif self.name == "coordinator":
@@ -67,8 +70,8 @@ class Role:
         return self._cluster.brokers[found]
 
     def is_lost_by(self, broker: BrokerProcess) -> bool:
-        """Whether another broker says that a broker, which has ended or is paused, has the role no
-        more."""
+        """Returns whether another broker reports that a broker, which has ended or is paused, no
+        longer has the role."""
         broker_id = broker.node_id
         ask = next(one for one in self._cluster.brokers if one != broker_id)
         if self.name == "controller":

@@ -66,7 +66,7 @@ def test_a_copier_killed_before_its_end_copies_everything_once(own_zookeeper, tm
 
 
 def test_a_group_whose_coordinator_is_killed_in_a_rebalance(own_zookeeper, tmp_path, seed):
-    """Another broker coordinates the group while the killed one is away."""
+    """Another broker coordinates the group until the killed one is back."""
     print("seed", seed)
     settings = settings_of(SETTINGS)
     members, killed = [], []

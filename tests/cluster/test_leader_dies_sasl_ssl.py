@@ -109,7 +109,7 @@ def test_the_leader_is_killed_and_comes_back(own_zookeeper, tmp_path):
 
 
 def refusal(servers, user):
-    """The error of a record of a user."""
+    """Returns the error that a user gets for a record."""
     producer, errors = Producer({"bootstrap.servers": servers, "log_level": 0, **user}), []
     producer.produce(TOPIC, b"no right", on_delivery=lambda error, _: errors.append(error.code()))
     assert producer.flush(30) == 0

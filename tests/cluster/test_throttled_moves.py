@@ -36,7 +36,7 @@ def cluster(tmp_path_factory, zookeeper_server):
 
 @pytest.fixture(autouse=True)
 def moving(cluster):
-    """A topic with 3 MB on broker 1."""
+    """Creates a topic with 3 MB on broker 1."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([NewTopic("moving", 1, replica_assignment=[[1]])])["moving"].result(30)
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "batch.size": 20_000})
@@ -58,7 +58,7 @@ def ran(cluster, *words, stdin=b""):
 
 
 def set_names(cluster, kind, name):
-    """The names among LISTS and RATES that have a value."""
+    """Returns the names among LISTS and RATES that have a value."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     [found] = admin.describe_configs([ConfigResource(kind, name)]).values()
     return {
@@ -69,7 +69,7 @@ def set_names(cluster, kind, name):
 
 
 def throttles(cluster):
-    """Those of the topic, and those of each broker."""
+    """Returns the throttles of the topic, and those of each broker."""
     brokers = [set_names(cluster, ResourceType.BROKER, str(id_)) for id_ in (1, 2, 3)]
     return set_names(cluster, ResourceType.TOPIC, "moving"), brokers
 
@@ -87,7 +87,7 @@ def is_under_way(cluster):
 
 
 def test_a_throttled_move_by_the_command(cluster):
-    """3 MB at 200,000 bytes a second would take 15 s; a higher rate ends the move."""
+    """3 MB at 200,000 bytes/s would take 15 s; the test raises the rate, and the move ends."""
     began = time.monotonic()
     done = ran(cluster, "--execute", "-", "--throttle", str(RATE), stdin=plan(2))
     assert done.status == 0, done.err

@@ -40,7 +40,7 @@ def three(tmp_path_factory):
 
 
 def decided(broker, transactional_id):
-    """The last state of a transaction in the files of a broker."""
+    """Returns the last state of a transaction in the files of a broker."""
     found = None
     for folder in broker.data.glob("__transaction_state-*"):
         for _offset, _epoch, batch in batches_in(folder):
