@@ -1,14 +1,16 @@
 """Runs seeds of the simulated cluster, and prints the events of each.
 
-    cd tests && python -m simulation.run [--first SEED] [--seeds N] [--steps N] [--trace]
+    cd tests && python -m simulation.run [--first SEED] [--seeds N | --count N] [--trace]
 
-A seed counts when it had acknowledged records, elections, truncations and expired sessions. The
-exit status is 1 when an invariant did not hold; --trace prints all events of such a seed.
+A seed counts when it had acknowledged records, elections, truncations and expired sessions;
+--count runs seeds until so many of them count. The exit status is 1 when an invariant did not hold;
+--trace prints all events of such a seed.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import shutil
 import sys
 import tempfile
@@ -42,27 +44,39 @@ def simulated(seed: int, steps: int = STEPS) -> tuple[World, Violation | None]:
     return world, None
 
 
+def does_count(world: World) -> bool:
+    """Returns whether a seed had each of the events without which it proves little."""
+    return all(world.counts[kind] for kind in COUNTED)
+
+
+def faults_of(world: World) -> int:
+    return sum(world.counts[kind] for kind in FAULTS)
+
+
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--first", type=int, default=1, metavar="SEED")
     parser.add_argument("--seeds", type=int, default=100, metavar="N")
+    parser.add_argument("--count", type=int, metavar="N", help="in place of --seeds")
     parser.add_argument("--steps", type=int, default=STEPS, metavar="N")
     parser.add_argument("--trace", action="store_true", help="all that happened in a failing seed")
     given = parser.parse_args(words)
     total: Counter[str] = Counter()
-    failed, counted, began = [], 0, time.monotonic()
-    for seed in range(given.first, given.first + given.seeds):
+    failed, done, counted, began = [], 0, 0, time.monotonic()
+    for seed in itertools.count(given.first):
+        if counted == given.count if given.count else done == given.seeds:
+            break
         world, violation = simulated(seed, given.steps)
         total += world.counts
-        counted += all(world.counts[kind] for kind in COUNTED)
+        done += 1
+        counted += does_count(world)
         said = " ".join(f"{kind} {world.counts[kind]}" for kind in COUNTED)
-        faults = sum(world.counts[kind] for kind in FAULTS)
-        print(f"seed {seed}: {said} faults {faults} {violation or ''}", flush=True)
+        print(f"seed {seed}: {said} faults {faults_of(world)} {violation or ''}", flush=True)
         if violation is not None:
             failed.append(seed)
             if given.trace:
                 print("\n".join(world.trace))
-    print(f"{given.seeds} seeds in {time.monotonic() - began:.0f} s, {counted} count:")
+    print(f"{done} seeds in {time.monotonic() - began:.0f} s, {counted} count:")
     print(", ".join(f"{count:,} {kind}" for kind, count in sorted(total.items())))
     print(f"failed: {', '.join(map(str, failed)) or 'none'}")
     return 1 if failed else 0
