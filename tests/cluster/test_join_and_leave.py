@@ -7,6 +7,7 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 from cli.conftest import Ran, run_command
+from cluster.kafka_brokers import KafkaProcess
 from cluster.three_brokers import BrokerProcess, soon
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -21,12 +22,14 @@ pytestmark = pytest.mark.takes(seconds=25)
 WAIT_S = 30
 PARTITIONS = 3
 ALTERED = "log.cleaner.threads=2"  # at run time
-SETTINGS = {
-    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-    "super.users": "User:ANONYMOUS",
+OF_ONE = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+}
+SETTINGS = OF_ONE | {
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:ANONYMOUS",
 }
 
 
@@ -288,6 +291,28 @@ def test_a_node_that_lacks_records_does_not_leave(brokers):
     assert one.moved("leave").status == 0
     one.start("embedded")
     assert records(one) == 91
+
+
+@pytest.mark.only_long
+def test_a_broker_of_kafka_joins_after_it_and_leads(brokers, tmp_path):
+    one = brokers[0]
+    one.start("embedded")
+    fill(one)
+    one.process.stop()
+    assert one.moved("join").status == 0
+    one.start("zookeeper")
+    kafka = KafkaProcess(tmp_path, 2, one.connect, {"authorizer.class.name": "", **OF_ONE})
+    try:
+        kafka.start()
+        set_replicas(one, 1, 2)
+        healthy(one)
+        known = topic_id(one.address, "kept")
+        one.process.stop()
+        kept = run_command("consume", "kept", "--from-beginning", "--end", "-b", kafka.address)
+        assert kept.status == 0 and len(kept.text.splitlines()) == 61, kept.err
+        assert topic_id(kafka.address, "kept") == known
+    finally:
+        kafka.kill()
 
 
 def test_a_tree_that_is_in_use_is_refused(brokers):
