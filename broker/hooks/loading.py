@@ -22,6 +22,7 @@ import pluggy
 
 from barnabas.hooks import specs
 from barnabas.hooks.builtin import BUILTIN
+from barnabas.hooks.former_names import ARGUMENTS, AcceptedSpecs, AcceptingManager
 from barnabas.hooks.options import COMMON, BadOptions, parse, schema_of, split
 from barnabas.hooks.plugin import CannotLoad, Implementation, Plugin
 
@@ -163,8 +164,8 @@ def implementations(name: str, made: Any) -> dict[str, Implementation]:
     """Returns the hooks of an object, in the order of the specifications. Raises CannotLoad for a
     hook that fits no specification, for a method with the name of a hook and without @hookimpl, and
     for an object without hooks, because such a plugin would run and do nothing."""
-    manager = pluggy.PluginManager(specs.PROJECT)
-    manager.add_hookspecs(specs.Specs)
+    manager = AcceptingManager(specs.PROJECT)
+    manager.add_hookspecs(AcceptedSpecs)
     try:
         manager.register(made, name=name)
         manager.check_pending()
@@ -173,7 +174,8 @@ def implementations(name: str, made: Any) -> dict[str, Implementation]:
     found = {}
     for hook in specs.names():
         for row in getattr(manager.hook, hook).get_hookimpls():
-            found[hook] = Implementation(row.function, tuple(row.argnames))
+            arguments = tuple(ARGUMENTS.get(argument, argument) for argument in row.argnames)
+            found[hook] = Implementation(row.function, arguments)
     unmarked = [
         hook for hook in specs.names() if hook not in found and callable(getattr(made, hook, None))
     ]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -238,6 +239,13 @@ class Producer:
         again."""
         queued = len(self._background.queue.events) if self._background is not None else 0
         return self._counts | {"queued": queued, "retried": self._delivery.retried}
+
+    @property
+    def figures(self) -> dict[str, int]:
+        """Returns `metrics`, which had this name in 0.1.0. The release after the next one drops
+        it."""
+        warnings.warn("Producer.figures is Producer.metrics now", DeprecationWarning, stacklevel=2)
+        return self.metrics
 
     # -- parts ------------------------------------------------------------------------------------
 

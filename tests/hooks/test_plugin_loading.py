@@ -180,3 +180,32 @@ def test_a_plugin_without_hookimpl_is_an_error(tmp_path, monkeypatch, isolation)
         load("forgot", options)
     with pytest.raises(CannotLoad, match="plugin hookless implements no hook"):
         load("hookless", options)
+
+
+class Former:
+    """A plugin that was written for 0.1.0."""
+
+    def __init__(self):
+        self.seen = []
+
+    @specs.hookimpl
+    def report_metrics(self, now_ms, figures):
+        self.seen.append((now_ms, figures))
+
+    @specs.hookimpl
+    def own_figures(self):
+        return {"seen": {"t": float(len(self.seen))}}
+
+
+def test_hooks_and_arguments_of_0_1_0_work_with_a_warning():
+    registry, made = Registry(), Former()
+    with pytest.warns(DeprecationWarning) as warned:
+        plugin = registry.register(made, "former")
+    assert sorted(str(row.message) for row in warned) == [
+        "the argument figures of report_metrics is metrics now",
+        "the hook own_figures is own_metrics now",
+    ]
+    registry.tell_all("report_metrics", {"metrics": {"a": 1.0}, "now_ms": 5})
+    assert made.seen == [(5, {"a": 1.0})]
+    assert registry.own_metrics(plugin) == {"seen": {"t": 1.0}}
+    registry.close()

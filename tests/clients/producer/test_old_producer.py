@@ -39,6 +39,8 @@ def test_what_is_sent_arrives_in_order(session_broker, topic, how, acks, codec):
             producer.send(ProducerData(topic, b"%d" % i))
     session_broker.assert_records(topic, [b"%d" % i for i in range(1100)])
     assert producer.metrics["acknowledged"] == 1100
+    with pytest.warns(DeprecationWarning, match="Producer.metrics"):
+        assert producer.figures == producer.metrics  # the name in 0.1.0
 
 
 def test_all_fields_of_a_message(session_broker):
