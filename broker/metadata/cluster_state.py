@@ -246,7 +246,9 @@ class ClusterStateReader:
         tree = self._tree
         with self._lock:
             # Watches come before values: a change in between then fires a watch and is read again.
-            self._watch_children(znodes.TOPICS_PATH, self._topics_changed)
+            names = self._watch_children(znodes.TOPICS_PATH, self._topics_changed)
+            for name in names:
+                tree.exists(znodes.topic_path(name), self._topic_changed)
             isr_notes = self._watch_children(znodes.ISR_CHANGES_PATH, self._isr_changed)
             self._isr_notes_seen = max(isr_notes, default="")
             notes = self._watch_children(znodes.CONFIG_CHANGES_PATH, self._configs_changed)
@@ -256,8 +258,8 @@ class ClusterStateReader:
                 self._watch_children(znodes.DELETE_TOPICS_PATH, self._deletions)
             )
             grouped = _topics_in(tree.subtree(znodes.TOPICS_PATH))
-            for name in grouped:
-                tree.exists(f"{znodes.TOPICS_PATH}/{name}", self._topic_changed)
+            for name in grouped.keys() - names:
+                del grouped[name]  # _topics_changed reads it, and watches it
             state = self._with_topics(state, grouped, deleting, replacing=None)
             configs = {
                 node.path.removeprefix("/config/"): config

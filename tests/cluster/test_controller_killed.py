@@ -210,6 +210,19 @@ def ongoing(cluster, tree):
     return answer.topics
 
 
+def wait_for_brokers(cluster, tree):
+    """Waits until the controller knows all brokers: it refuses to move replicas to another one."""
+
+    def knows_all():
+        admin = AdminClient({"bootstrap.servers": controller(cluster, tree).address})
+        try:
+            return set(admin.list_topics(timeout=10).brokers) == set(IDS)
+        except KafkaException:
+            return False
+
+    soon(knows_all, "the controller does not know all brokers")
+
+
 def replicas_of(cluster, topic):
     found = admin_of(cluster).list_topics(topic, timeout=10).topics[topic].partitions
     return {tuple(row.replicas) for row in found.values()}
@@ -228,6 +241,7 @@ def test_partitions_move_whole_or_stay(made, seed):
     now, under_way = first, 0
     for number in range(ROUNDS):
         target = second if now == first else first
+        wait_for_brokers(cluster, tree)
         error, early = killed_during(
             cluster, tree, chance, lambda to=target: reassign(cluster, tree, topic, list(to))
         )

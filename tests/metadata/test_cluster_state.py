@@ -121,6 +121,41 @@ def test_watches_keep_it_current(tree):
     assert not before.topics and not before.brokers
 
 
+def test_topics_that_change_while_the_state_is_read_are_read_again(tree, monkeypatch):
+    """The change comes right after the topics were read: a move ends, a topic is created."""
+    tree.multi(new_topic("t", 1))
+    read = tree.subtree
+
+    def changes_after(path):
+        found = read(path)
+        if path == znodes.TOPICS_PATH:
+            monkeypatch.undo()
+            tree.set(znodes.topic_path("t"), TopicAssignment({0: (2,)}).encode())
+            tree.multi(new_topic("u", 1))
+        return found
+
+    monkeypatch.setattr(tree, "subtree", changes_after)
+    reader = ClusterStateReader(tree)
+    soon(lambda: reader.state.partition("t", 0).replicas == (2,))
+    soon(lambda: reader.state.topic("u"))
+
+
+def test_a_topic_that_is_created_while_the_topics_are_read_is_watched(tree, monkeypatch):
+    read = tree.subtree
+
+    def created_before(path):
+        if path == znodes.TOPICS_PATH:
+            monkeypatch.undo()
+            tree.multi(new_topic("t", 1))
+        return read(path)
+
+    monkeypatch.setattr(tree, "subtree", created_before)
+    reader = ClusterStateReader(tree)
+    soon(lambda: reader.state.topic("t"))
+    tree.set(znodes.topic_path("t"), TopicAssignment({0: (2,)}).encode())
+    soon(lambda: reader.state.partition("t", 0).replicas == (2,))
+
+
 def test_notes_bring_configurations_and_partition_states(tree):
     tree.multi(new_topic("t", 1))
     reader = ClusterStateReader(tree)
