@@ -17,6 +17,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from long_form import pick
 
+from barnabas.errors import NotController
 from barnabas.metadata.znodes import ControllerRegistration
 from barnabas.wire import request
 
@@ -197,8 +198,13 @@ def reassign(cluster, tree, topic, replicas):
         for index in range(PARTITIONS)
     ]
     body = ask.cls(timeoutMs=10_000, topics=[ask.struct("topics")(name=topic, partitions=rows)])
-    with Wire(controller(cluster, tree).address) as wire:
-        answer = wire.call(ALTER_REASSIGNMENTS, 0, body)
+
+    def asked():  # again, as Kafka's clients do, while a controller is being elected
+        with Wire(controller(cluster, tree).address) as wire:
+            answer = wire.call(ALTER_REASSIGNMENTS, 0, body)
+        return None if answer.errorCode == NotController.code else answer
+
+    answer = soon(asked, "no controller takes the request")
     assert answer.errorCode == 0, answer
     assert all(row.errorCode == 0 for one in answer.responses for row in one.partitions), answer
 
