@@ -60,14 +60,13 @@ def test_a_seed_repeats_exactly():
     assert first.counts["acknowledged"] > 0
 
 
-def found(planted: str, words: str = "", first: int = 1) -> str:
-    """Returns the violation by which a seed finds the planted bug. It has these words. `first`: the
-    first seed to try, one that is known to find it."""
+def found(planted: str, words: str = "", first: int = 1) -> bool:
+    """Returns whether a seed finds the planted bug, by a violation with these words. `first`: the
+    first seed to try, one that was known to find it."""
     for seed in range(first, first + PLANTED_SEEDS):
         violation = simulated(seed)[1]
-        if violation is not None:
-            assert words in str(violation), f"seed {seed} finds something else: {violation}"
-            return str(violation)
+        if violation is not None and words in str(violation):
+            return True
     raise AssertionError(f"no seed has found: {planted}")
 
 
