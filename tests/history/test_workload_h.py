@@ -102,7 +102,9 @@ def wait_until_all_go_on(workload: Workload, since: int) -> None:
     deadline = time.monotonic() + GROUP_BACK_S_MAX
     waiting = list(KINDS)
     while waiting and not workload.errors:
-        assert time.monotonic() < deadline, f"seed {workload.seed}: {waiting} did not come back"
+        assert time.monotonic() < deadline, (
+            f"seed {workload.seed}: {waiting} did not come back: {workload.where(waiting)}"
+        )
         time.sleep(1)
         operations = workload.history.operations()
         waiting = [kind for kind in waiting if not done(operations, kind, since, now())]

@@ -12,7 +12,8 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import (
@@ -141,7 +142,7 @@ class Worker:
 
     def settings(self, **more: Any) -> dict[str, Any]:
         named = {key.replace("_", "."): value for key, value in more.items()}
-        return {"bootstrap.servers": self.workload.address, **COMMON, **named}
+        return {"bootstrap.servers": self.workload.address, **COMMON, **self.workload.more, **named}
 
     def note(self, outcome: Outcome = Outcome.OK, process: str = "", **more: Any) -> None:
         ended = None if outcome == Outcome.UNKNOWN else now()
@@ -468,8 +469,11 @@ WORKERS: tuple[tuple[type[Worker], int], ...] = (
 class Workload:
     """All workers against one address, and their history."""
 
-    def __init__(self, address: str, seed: int) -> None:
-        self.address, self.seed = address, seed
+    def __init__(
+        self, address: str, seed: int, more: Mapping[str, object] = MappingProxyType({})
+    ) -> None:
+        """`more`: settings of all clients."""
+        self.address, self.seed, self.more = address, seed, more
         self.history = History()
         self.stopping = threading.Event()
         self.errors: list[tuple[str, Exception]] = []
@@ -490,6 +494,11 @@ class Workload:
             assert not worker.thread.is_alive(), f"{worker.name} does not end: {worker.where()}"
         for name, error in self.errors:
             raise AssertionError(f"{name} died") from error
+
+    def where(self, kinds: Iterable[str]) -> str:
+        """The stacks of the workers of these kinds, and what they have done."""
+        stuck = [row.where() for row in self.workers if row.name.split("-")[0] in kinds]
+        return "\n".join([self.tally(), *stuck])
 
     def tally(self) -> str:
         total: Counter[str] = Counter()
