@@ -7,8 +7,10 @@
 
 v0 returns up to maxNumOffsets segment starts, newest first, for a time; v1 one offset and its time;
 v2 isolation level, throttle time; v4 leader epochs (and FENCED / UNKNOWN_LEADER_EPOCH); v6
-flexible; v10 a timeout for tiered reads. With `log.durability=fsync`, -1 waits until the appended
-records are on disk, so that a producer with acks=1 finds its own records.
+flexible; v10 a timeout for tiered reads. With `log.durability=fsync`, -1 waits until the records of
+a partition without followers are on disk, so that a producer with acks=1 finds its own records. For
+followers it does not wait: it answers the high watermark, or OFFSET_NOT_AVAILABLE (before v5
+LEADER_NOT_AVAILABLE) while a new leader does not know it yet, as Kafka does (KIP-207).
 
 There is no native handler: clients send this request rarely (docs/decisions/one-implementation.md).
 """
@@ -28,6 +30,8 @@ from barnabas.errors import (
     InvalidRequest,
     KafkaError,
     KafkaStorageError,
+    LeaderNotAvailable,
+    OffsetNotAvailable,
     RequestTimedOut,
     UnknownLeaderEpoch,
     UnsupportedVersion,
@@ -114,11 +118,12 @@ def log_of(partition: PartitionHandle) -> LogHandle:
 
 
 def visible_end(partition: PartitionHandle, committed_only: bool = False) -> int:
-    """Returns the high watermark, or the last stable offset with `committed_only`, after all
-    records that were appended before this request are committed. Raises RequestTimedOut when this
-    takes longer than COMMIT_WAIT_MS, and KafkaStorageError."""
+    """Returns the high watermark, or the last stable offset with `committed_only`. Without
+    followers, waits until all records that were appended before this request are on disk. Raises
+    RequestTimedOut when this takes longer than COMMIT_WAIT_MS, and KafkaStorageError."""
     log = log_of(partition)
-    if partition.high_watermark < log.end_offset and not partition.commit(COMMIT_WAIT_MS):
+    waits = not partition.is_replicated and partition.high_watermark < log.end_offset
+    if waits and not partition.commit(COMMIT_WAIT_MS):
         raise RequestTimedOut()
     return int(partition.last_stable_offset if committed_only else partition.high_watermark)
 
@@ -136,15 +141,26 @@ def _found(
         return NOTHING
     end = visible_end(partition, call.version >= ISOLATION_FROM and request.isolationLevel == 1)
     if time == LATEST:
+        _check_end_is_known(partition, call)
         return end, -1, partition.leader_epoch
     hit = log.offset_for_time(max(time, 0), limit_offset=end, largest=time == MAX_TIMESTAMP)
     if hit is None:
+        _check_end_is_known(partition, call)
         return NOTHING
     offset, timestamp, epoch, compressed = hit
     if compressed:
         wanted = timestamp if time == MAX_TIMESTAMP else time
         offset, timestamp = _inside(log, offset, wanted, call)
     return offset, timestamp, epoch
+
+
+def _check_end_is_known(partition: PartitionHandle, call: Call[PartitionContext]) -> None:
+    """Raises when the high watermark of a new leader is below the start of its leader epoch: the
+    leader before it may have told clients of a later end."""
+    known = log_of(partition).leader_epochs()
+    if known and known[-1][0] == partition.leader_epoch > 0:
+        if partition.is_replicated and partition.high_watermark < known[-1][1]:
+            raise OffsetNotAvailable() if call.version >= 5 else LeaderNotAvailable()
 
 
 def _inside(

@@ -82,7 +82,7 @@ def _deleted(topic: str, index: int, offset: int, call: Call[PartitionContext]) 
         raise OffsetOutOfRange()
     end = int(partition.high_watermark)
     if offset > end:
-        end = visible_end(partition)  # waits until the appended records are committed
+        end = visible_end(partition)  # without followers, waits until they are on disk
     if offset > end:
         raise OffsetOutOfRange()
     return int(log_of(partition).advance_log_start(end if offset == HIGH_WATERMARK else offset))

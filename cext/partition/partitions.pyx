@@ -1093,6 +1093,12 @@ cdef class PartitionHandle:
     def alive(self): return not atomic_load_i64(&self.entry.removed)
 
     @property
+    def is_replicated(self):
+        """Whether the partition has followers here: this node leads it, and it has several
+        replicas."""
+        return _replicas(&self.entry.p) != NULL
+
+    @property
     def offline(self):
         return self.alive and (
             self.entry.p.log == NULL or bool(atomic_load_i32(&self.entry.p.offline))
