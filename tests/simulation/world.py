@@ -454,9 +454,11 @@ class World:
         for event in events:
             entry = self.server.table.find(event.path)
             name = name_of_topic(event.path)
-            if event.type is EventType.CHANGED and event.path.endswith("/state"):
-                if entry is not None:
-                    self._note_state(event.path, PartitionState.decode(entry.data))
+            if event.path.endswith("/state") and entry is not None:
+                state = PartitionState.decode(entry.data)
+                if event.type is EventType.CHANGED:
+                    self._note_state(event.path, state)
+                self._epochs[event.path] = state.leader_epoch
             elif event.type is EventType.CREATED and name is not None and entry is not None:
                 self.note("topics created", name)
                 self.administrator.created(name, entry.data)
@@ -468,7 +470,6 @@ class World:
 
     def _note_state(self, path: str, state: PartitionState) -> None:
         is_new = self._epochs.get(path) != state.leader_epoch
-        self._epochs[path] = state.leader_epoch
         data = self.server.table.entry(znodes.CONTROLLER_EPOCH_PATH).data
         if is_new and state.controller_epoch != znodes.decode_controller_epoch(data):
             self.judge.report(
