@@ -94,8 +94,8 @@ def test_fixtures_are_listed_with_what_they_are(tmp_path):
     assert code == 0
     for line in (
         "A broker for this test only, on a free port, with its data in memory.",
-        "One broker for all tests of this process.",
-        "The name of a new topic, which is deleted after the test.",
+        "One broker for all tests of this process; with pytest-xdist, one for each worker.",
+        "The name of a new topic of the test's broker, which is deleted after the test.",
     ):
         assert line in output
 
