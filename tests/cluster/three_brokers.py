@@ -79,9 +79,10 @@ class BrokerProcess:
         self._process = subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, env=environment
         )
-        ready = threading.Event()
+        ready, began = threading.Event(), len(self.lines)
         threading.Thread(target=self._read, args=(ready,), daemon=True).start()
-        assert ready.wait(READY_S) and self.address, "\n".join(self.lines)
+        said = ready.wait(READY_S) and any("ready:" in line for line in self.lines[began:])
+        assert said and self.address, "\n".join(self.lines[began:])
         self._given["listeners"] = f"{self._listener}://{self.address}"
         return self
 
