@@ -238,8 +238,10 @@ class ClusterStateReader:
         self.load()
 
     def on_change(self, listener: Callable[[ClusterState], object]) -> None:
-        """Calls `listener` with each new state from here on, in place of any other."""
-        self._listener = listener
+        """Calls `listener` with the present state and with each new one, in place of any other."""
+        with self._lock:
+            self._listener = listener
+            listener(self.state)
 
     def load(self) -> ClusterState:
         """Reads the whole state, and sets new watches. Raises MetadataError."""

@@ -73,7 +73,6 @@ class ReplicaManager:
 
     def begin(self, reader: ClusterStateReader) -> None:
         """Applies the state, now and after each change. Raises OSError."""
-        self.apply(reader.state)
         reader.on_change(self.apply)
         self.has_led = True
 
@@ -256,6 +255,8 @@ class ReplicaManager:
         for index in sorted(indexes):
             partition = topic.partitions[index]
             if self._node_id not in partition.replicas:
+                if self._logs.get(topic.name, index) is not None:  # loaded before it was moved
+                    self._logs.delete(topic.name, [index])
                 continue
             opened = self._opened(topic, index, config, len(partition.replicas) > 1)
             state = partition.state

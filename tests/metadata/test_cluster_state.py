@@ -65,6 +65,12 @@ def test_an_empty_tree_gives_an_empty_state(tmp_path):
     tree.close()
 
 
+def test_a_listener_gets_the_present_state_at_once(tree):
+    reader, seen = ClusterStateReader(tree), []
+    reader.on_change(seen.append)
+    assert seen == [reader.state]
+
+
 def test_everything_is_loaded(tree):
     topic_id = znodes.new_uuid(lambda n: bytes(range(n)))
     tree.multi(new_topic("t", 3, topic_id) + new_topic("u", 1))
