@@ -11,7 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 from xml.etree import ElementTree
 
-SLOW_S = 0.5
+SLOW_S = 0.3
 ROOT = Path(__file__).resolve().parents[1]
 LIST = Path(__file__).with_name("slow.txt")
 
