@@ -57,7 +57,8 @@ class CheckpointWriter:
         return all(written)
 
     def write_all_and_close(self) -> bool:
-        """Stops: writes the high watermarks, closes each log, then writes the recovery points.
+        """Stops: writes the high watermarks and leader epochs, flushes and closes each log, and
+        writes the recovery points.
         Returns whether every step succeeded."""
         self.write_high_watermarks()
         self.write_log_starts()
@@ -68,6 +69,8 @@ class CheckpointWriter:
             except LogError as error:
                 log.error("%s", error)
                 clean = False
+        # After a clean stop no recovery reads them from the records again.
+        clean = self._logs.save_leader_epochs() and clean
         self.write_recovery_points()
         return self._logs.close() and clean
 

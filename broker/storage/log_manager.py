@@ -565,6 +565,25 @@ class LogManager:
         unsaved, self._unsaved = self._unsaved, Replacements()
         unsaved.commit()
 
+    def save_leader_epochs(self) -> bool:
+        """Writes the leader epochs that logs have and their files lack: those of records that were
+        copied from a leader. Call it when no thread changes the logs any more. Returns whether all
+        were written."""
+        unsaved = Replacements()
+        try:
+            for row in self.logs():
+                try:
+                    epochs = row.handle.leader_epochs()
+                except LogError:
+                    continue  # the log is offline, or its topic has been deleted
+                if not _are_saved(row.directory, epochs):
+                    files.write_leader_epochs(row.directory, epochs, unsaved)
+            unsaved.commit()
+        except OSError as error:
+            log.error("cannot write the leader epochs: %s", error)
+            return False
+        return True
+
     def configure(self, topic: str, config: TopicConfig) -> None:
         """Applies a changed configuration of a topic."""
         for opened in self.logs():
