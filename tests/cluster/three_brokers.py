@@ -71,7 +71,8 @@ class BrokerProcess:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> BrokerProcess:
-        """Starts the broker; from the second start on with the port that it had."""
+        """Starts the broker; from the second start on with the port that it had. Raises
+        AssertionError with what it said if it ends."""
         command = [*self._prefix, sys.executable, "-m", "barnabas", "start"]
         for name, value in self._given.items():
             command += ["--set", f"{name}={value}"]
