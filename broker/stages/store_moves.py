@@ -142,9 +142,8 @@ def leave(config: BrokerConfig, is_dry_run: bool) -> Moved:
             return Moved(cluster_id, node_id, nodes)
         tree_copy.mark(tree, cluster_id, command)
         try:
-            nodes = _checked(
-                tree, directories, node_id
-            )  # a broker may have started before the mark
+            # A broker may have started and changed the tree before the mark.
+            nodes = _checked(tree, directories, node_id)
             _write_store(first, cluster_id, nodes)
         except BaseException:
             with suppress(MetadataError):
