@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from barnabas.metadata.znodes import ProducerIdBlock
     from barnabas.security.logins import Logins
     from barnabas.security.principal import BuildPrincipal
+    from barnabas.server.alter_log_dirs import AlterLogDirs
     from barnabas.server.clock import Clock
     from barnabas.server.replica_manager import ReplicaManager
     from barnabas.storage.checkpoint_writer import CheckpointWriter
@@ -186,6 +187,7 @@ class PartitionContext(NamedTuple):
     logs: LogManager
     checkpoints: CheckpointWriter
     config_of_topic: ConfigOfTopic
+    log_dir_moves: Callable[[], AlterLogDirs]
 
 
 class GroupContext(NamedTuple):

@@ -1,8 +1,8 @@
 """DescribeLogDirs (35), versions 0-5: partitions and disk space of each log directory.
 
-A size is that of the segments' log files. The lag is the number of records that a new copy
-(isFutureKey) or a follower does not have yet; it is 0 for a leader. Topics null means all. The
-answer lists every directory, also those without a requested partition.
+A size is that of the segments' log files. A replica that moves to another directory has a second
+row there (isFutureKey), whose lag is the number of records that it lacks; the lag of others is 0.
+Topics null means all. The answer lists every directory, also those without a requested partition.
 
 v1 nothing on the wire; v2 flexible; v3 an error for all; v4 the volume's total and usable bytes;
 v5 whether the directory accepts no new partitions; this build has no such directories.
@@ -33,7 +33,8 @@ def handle(request: Struct, call: Call[PartitionContext]) -> Struct:
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     found: dict[Path, list[PartitionLog]] = defaultdict(list)
-    for row in call.context.logs.logs():
+    logs = call.context.logs
+    for row in (*logs.logs(), *logs.futures()):
         if wanted is None or (row.topic, row.partition) in wanted:
             found[row.directory.parent].append(row)
     directories = call.context.logs.directories()
@@ -65,12 +66,23 @@ def _result(path: Path, logs: list[PartitionLog], call: Call[PartitionContext]) 
 def _topics(logs: list[PartitionLog], call: Call[PartitionContext]) -> list[Struct]:
     topic_of, row_of = call.struct("results.topics"), call.struct("results.topics.partitions")
     partitions: dict[str, list[Struct]] = defaultdict(list)
+    known = call.context.logs
     for log in sorted(logs, key=lambda log: (log.topic, log.partition)):
+        is_future = log is known.future(log.topic, log.partition)
+        lag = 0
         try:
             size_bytes = sum(segment.size_bytes for segment in log.handle.segments())
+            current = known.get(log.topic, log.partition) if is_future else None
+            if current is not None:
+                lag = max(current.handle.end_offset - log.handle.end_offset, 0)
         except LogError:
-            continue  # the topic was deleted since the list was made
+            continue  # the topic was deleted, or the move ended, since the list was made
         partitions[log.topic].append(
-            row_of(partitionIndex=log.partition, partitionSize=size_bytes, offsetLag=0)
+            row_of(
+                partitionIndex=log.partition,
+                partitionSize=size_bytes,
+                offsetLag=lag,
+                isFutureKey=is_future,
+            )
         )
     return [topic_of(name=name, partitions=rows) for name, rows in partitions.items()]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.cext.log.log_handle import LogError, LogHandle
 from barnabas.cext.log.offline import offline_changes
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from barnabas.server.replication_throttles import ReplicationThrottles
 
 log = logging.getLogger("barnabas.replicas")
+
+Result = TypeVar("Result")
 
 NO_LEADER = -1
 RETRY_MS = 3000  # the broker tries to open offline logs again in this period
@@ -123,6 +125,16 @@ class ReplicaManager:
         with self._lock:
             self._is_stopped = True
 
+    def while_unchanged(self, step: Callable[[], Result]) -> Result:
+        """Runs `step` while no state of the cluster is applied and no log is opened or deleted."""
+        with self._lock:
+            return step()
+
+    def is_known(self, topic: str, index: int) -> bool:
+        """Returns whether the cluster has the partition, on any broker."""
+        known = self._applied.topics.get(topic)
+        return known is not None and not known.deleting and index in known.partitions
+
     def stop_following(self, places: Iterable[tuple[str, int]]) -> None:
         """Stops copying the partitions until their next state."""
         with self._lock:
@@ -143,8 +155,7 @@ class ReplicaManager:
         NotLeaderOrFollower, and KafkaStorageError when its log is offline."""
         found = self._table.partition(topic, index)
         if found is None:
-            known = self._applied.topics.get(topic)
-            if known is None or index not in known.partitions:
+            if not self.is_known(topic, index):
                 raise UnknownTopicOrPartition()
             raise NotLeaderOrFollower()
         if found.offline:

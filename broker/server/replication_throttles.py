@@ -1,5 +1,5 @@
 """How fast throttled replicas are copied (KIP-73): one rate for what this broker sends as a leader,
-and one for what it receives as a follower.
+and one for what it receives as a follower. A third rate is for moves between log directories.
 
 The rates are settings of the broker, and topics name the throttled replicas.
 `kafka-reassign-partitions --throttle` and `barnabas cluster reassign --throttle` set both, and
@@ -20,7 +20,31 @@ from barnabas.config.throttled_replicas import FOLLOWERS, LEADERS, throttled_par
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
+ALTER_LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 UNLIMITED = (1 << 63) - 1
+
+
+def alter_log_dirs_throttle(config: DynamicConfig) -> Sensor:
+    """Returns the sensor for the bytes/s that moves between log directories copy (KIP-113). Its
+    limit follows the setting. Kafka: the quota AlterLogDirs."""
+    sensor = Sensor(
+        samples=config.integer("alter.log.dirs.replication.quota.window.num"),
+        window_ms=config.integer("alter.log.dirs.replication.quota.window.size.seconds") * 1000,
+        is_simple=True,
+    )
+
+    def set_limit(names: Iterable[str]) -> None:
+        if ALTER_LOG_DIRS_RATE in names:
+            sensor.limit = _limit_of(config, ALTER_LOG_DIRS_RATE)
+
+    set_limit([ALTER_LOG_DIRS_RATE])
+    config.on_change.append(set_limit)
+    return sensor
+
+
+def _limit_of(config: DynamicConfig, name: str) -> int | None:
+    rate = config.integer(name)
+    return None if rate == UNLIMITED else rate
 
 
 class ReplicationThrottles:
@@ -39,8 +63,7 @@ class ReplicationThrottles:
 
     def _set(self, names: Iterable[str]) -> None:
         for name in self._sensors.keys() & set(names):
-            rate = self._config.integer(name)
-            self._sensors[name].limit = None if rate == UNLIMITED else rate
+            self._sensors[name].limit = _limit_of(self._config, name)
 
     def mark(
         self,

@@ -100,6 +100,9 @@ def run_tasks(before: Serving) -> Running:
         allowed=loaded.plugins.may_compact,
     )
     cleaner.begin(background.add)
+    loaded.logs.is_compacted = cleaner.is_busy
+    if loaded.logs.futures():
+        before.log_dir_moves().wake()  # continues the moves that the last stop interrupted
     flush_times = Times()
     retention = Retention(lambda: _cleanup(before))
     flusher = Flusher(

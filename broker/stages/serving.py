@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from barnabas.controller.user_credentials import UserCredentials
     from barnabas.hooks.services import Services
     from barnabas.metadata.znodes import ProducerIdBlock
+    from barnabas.server.alter_log_dirs import AlterLogDirs
     from barnabas.server.controlled_shutdown import ControlledShutdown
     from barnabas.server.inter_broker import InterBroker
     from barnabas.server.quota_enforcement import QuotaEnforcement, Used
@@ -102,6 +104,7 @@ class Serving(NamedTuple):
     errors: RequestErrors
     bad_requests: BadRequests
     quotas: QuotasInForce
+    log_dir_moves: Callable[[], AlterLogDirs]
 
 
 def serve(before: Bound) -> Serving:
@@ -141,7 +144,10 @@ def serve(before: Bound) -> Serving:
     quotas.apply(opened.reader.state)
     plugins.on_reload.append(quotas.plugins_changed)
     quotas.plugins_changed()
-    handlers = _request_handlers(before, administration, coordinators, errors, bad_requests, quotas)
+    log_dir_moves = _log_dir_moves(before)
+    handlers = _request_handlers(
+        before, administration, coordinators, errors, bad_requests, quotas, log_dir_moves
+    )
     plugins.serving(lambda: _plugin_services(loaded, administration, coordinators))
     undo.callback(native.fetch.stop)
     undo.callback(handlers.join, HANDLERS_END_S)
@@ -160,7 +166,38 @@ def serve(before: Bound) -> Serving:
         errors,
         bad_requests,
         quotas,
+        log_dir_moves,
     )
+
+
+def _log_dir_moves(node: Bound) -> Callable[[], AlterLogDirs]:
+    """Returns a function whose first call makes the moves between log directories and starts their
+    thread: most brokers never need them."""
+    loaded, opened, start = node.before, node.before.before, node.before.before.before
+    lock = threading.Lock()  # `cache` alone may make two
+
+    @cache
+    def made() -> AlterLogDirs:
+        from barnabas.server.alter_log_dirs import AlterLogDirs
+        from barnabas.server.replication_throttles import alter_log_dirs_throttle
+
+        moves = AlterLogDirs(
+            loaded.replicas,
+            loaded.table,
+            loaded.logs,
+            loaded.checkpoints,
+            alter_log_dirs_throttle(opened.dynamic),
+            start.system.monotonic_ns,
+            lambda: start.undo.has_begun,
+        )
+        moves.wake = start.background.add("alter-log-dirs", moves.run, moves.period_ms)
+        return moves
+
+    def one() -> AlterLogDirs:
+        with lock:
+            return made()
+
+    return one
 
 
 def _elect(node: Bound) -> Control:
@@ -407,6 +444,7 @@ def _request_handlers(
     errors: RequestErrors,
     bad_requests: BadRequests,
     quotas: QuotasInForce,
+    log_dir_moves: Callable[[], AlterLogDirs],
 ) -> RequestHandlers:
     opened, start = node.before.before, node.before.before.before
     login = contexts.LoginContext(
@@ -418,7 +456,7 @@ def _request_handlers(
         build_principal(node.before),
     )
     api_versions = advertised_versions(node.apis)
-    made = _contexts(node, administration, coordinators, api_versions, login, quotas)
+    made = _contexts(node, administration, coordinators, api_versions, login, quotas, log_dir_moves)
     administration.features.on_change.append(node.native.response_cache.forget)
     if opened.authorizer is not None:
         opened.authorizer.on_change.append(node.native.response_cache.forget)
@@ -451,6 +489,7 @@ def _contexts(
     api_versions: tuple[tuple[int, int, int], ...],
     login: contexts.LoginContext,
     quotas: QuotasInForce,
+    log_dir_moves: Callable[[], AlterLogDirs],
 ) -> tuple[object, ...]:
     """Returns the contexts: each has the objects that one family of handlers may use."""
     loaded, opened, start = node.before, node.before.before, node.before.before.before
@@ -515,7 +554,13 @@ def _contexts(
             config_of_topic,
         ),
         contexts.PartitionContext(
-            cluster, config, replicas, loaded.logs, loaded.checkpoints, config_of_topic
+            cluster,
+            config,
+            replicas,
+            loaded.logs,
+            loaded.checkpoints,
+            config_of_topic,
+            log_dir_moves,
         ),
         contexts.GroupContext(
             cluster,

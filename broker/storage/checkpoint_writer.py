@@ -5,8 +5,9 @@
     log-start-offset   starts that lie above the first segment's base
 
 An old checkpoint is harmless: recovery reads more, or deleted records become visible again. The
-log start is written before DeleteRecords is answered. All three files are written when topics were
-deleted: a later topic of the same name must not find their offsets.
+log start is written before DeleteRecords is answered. The files of its directory also have the
+recovery point and the log start of a future log, which the log has there later. All three files are
+written when topics were deleted: a later topic of the same name must not find their offsets.
 """
 
 import logging
@@ -63,7 +64,7 @@ class CheckpointWriter:
         self.write_high_watermarks()
         self.write_log_starts()
         clean = True
-        for row in self._logs.logs():
+        for row in (*self._logs.logs(), *self._logs.futures()):
             try:
                 row.handle.flush()
             except LogError as error:
@@ -83,7 +84,8 @@ class CheckpointWriter:
             directory.path: self._logs.kept_offsets(name, directory.path)
             for directory in self._logs.directories()
         }
-        for row in self._logs.logs():
+        futures = [] if name == files.HIGH_WATERMARK else self._logs.futures()
+        for row in (*self._logs.logs(), *futures):
             try:
                 found = value(row)
             except LogError:

@@ -61,6 +61,8 @@ class Cleanup:
             try:
                 count += self._clean(row, configs[row.topic])
             except (LogError, OSError) as error:
+                if self._logs.get(row.topic, row.partition) is not row:
+                    continue  # it was deleted, or moved to another log directory
                 log.error("retention of %s-%d failed: %s", row.topic, row.partition, error)
         self.unlink()
         return count

@@ -148,6 +148,11 @@ class LogCleaner:
             found[row.directory.parent].append(dirty_range.dirty_bytes)
         return found
 
+    def is_busy(self, topic: str, partition: int) -> bool:
+        """Returns whether a thread compacts the log."""
+        with self._lock:
+            return (topic, partition) in self._busy
+
     # -- which log next -------------------------------------------------------------------------
 
     def run(self, thread: int = 0) -> int:
@@ -208,6 +213,8 @@ class LogCleaner:
 
     def _candidate(self, row: PartitionLog, config: TopicConfig) -> Candidate | None:
         name = row.topic, row.partition
+        if self._logs.future(*name) is not None:
+            return None  # Kafka does not compact a log while it moves to another directory either
         if name in self._busy or self._uncleanable.get(name) == row.topic_id:
             return None
         topic_id, offset = self._clean_to.get(name, (row.topic_id, -1))
@@ -294,7 +301,10 @@ class LogCleaner:
             time.sleep(min(left_ns / 1e9, LOOK_S))
         if self._stopping():
             return False
-        return self._logs.get(row.topic, row.partition) is row
+        return (
+            self._logs.get(row.topic, row.partition) is row
+            and self._logs.future(row.topic, row.partition) is None
+        )
 
     def _give_up(self, row: PartitionLog, error: Exception) -> None:
         if self._logs.get(row.topic, row.partition) is not row:

@@ -5,7 +5,11 @@ newest segments are checked first. A directory that the metadata does not know, 
 another topic id, is renamed to `-stray` and logged: its data is never deleted. A new partition goes
 to the log directory with the fewest partitions.
 
-Next: checkpoint_writer.py, cleanup.py (the periodic tasks).
+A future log is a copy in another log directory that will replace the log of its partition (KIP-113,
+future_logs.py). The replaced directory has a file `moved-to` with the path of the new one, written
+before the new one gets its name. So after a crash at any step one of the two is the log.
+
+Next: future_logs.py, checkpoint_writer.py, cleanup.py (the periodic tasks).
 """
 
 from __future__ import annotations
@@ -30,11 +34,13 @@ from barnabas.storage import partition_dirs
 from barnabas.storage.checkpoints import DamagedFile, TopicPartition
 from barnabas.storage.log_dirs import LogDir
 from barnabas.storage.missing_records import report_cuts, report_missing, report_short
-from barnabas.storage.replace_file import Replacements, sync_directory
+from barnabas.storage.replace_file import Replacements, replace_file, sync_directory
 
 log = logging.getLogger("barnabas.logs")
 
 OPEN_SEGMENTS_MAX = 1000  # sealed segments that keep a descriptor; each costs one and two maps
+MOVED_TO = "moved-to"  # in the directory of a log that a future log replaces
+PREFERRED_MAX = 10_000  # partitions without a log whose log directory is remembered
 
 
 class PartitionLog(NamedTuple):
@@ -194,6 +200,13 @@ class LogManager:
         self._put_aside: set[TopicPartition] = set()  # at this start
         self._unopened: dict[TopicPartition, _UnopenedLog] = {}
         self._half_made: set[Path] = set()  # new directories whose log could not be opened
+        # Held while a future log is copied or removed, so that neither log is closed meanwhile.
+        self.moving = threading.RLock()
+        self._futures: dict[TopicPartition, PartitionLog] = {}  # under `_lock`
+        self._found_futures: list[tuple[_DirState, Path]] = []  # at this start
+        self._preferred: dict[TopicPartition, Path] = {}  # where partitions will be made
+        # Whether a log is being compacted; a future log does not replace it then.
+        self.is_compacted: Callable[[str, int], bool] = lambda topic, partition: False
 
     # -- start ------------------------------------------------------------------------------------
 
@@ -209,6 +222,7 @@ class LogManager:
         for topic, partition, topic_id in deleted:
             self._remove_found(topic, partition, topic_id)
         found = [row for state in self._dirs for row in self._found(state, wanted)]
+        found = _without_replaced(found)
         self._note_lost(wanted, {row.name for row in found})
         if all(row.state.directory.was_clean for row in found):
             # A clean log opens faster than a thread is handed one; the import would cost as much.
@@ -227,6 +241,8 @@ class LogManager:
                     self._keep_or_report(row, done.result())
         if self.failed_directories:
             self._report_absent(wanted.keys() - {row.name for row in found} - self._lost.keys())
+        if self._found_futures:
+            self._open_futures(wanted)
         for state in self._dirs:
             self._say_how_it_was_left(state.directory)
 
@@ -323,6 +339,8 @@ class LogManager:
                     log.error("cannot remove the deleted log %s: %s", path, error)
             elif named.mark == "stray":
                 strays.append(path)
+            elif named.mark == "future":
+                self._found_futures.append((state, path))
             elif named.mark is None:
                 name = named.topic, named.partition
                 want = wanted.get(name)
@@ -331,7 +349,7 @@ class LogManager:
                     found.append(_FoundLog(state, path, name, topic_id is not None))
                 else:
                     self._put_aside.add(name)
-                    self._rename_stray(path, name)
+                    _rename_aside(path, partition_dirs.marked_name(*name, "stray"))
         if strays:
             self._report_strays(strays, wanted)
         return found
@@ -349,10 +367,10 @@ class LogManager:
     ) -> None:
         """Logs one warning, at every start, for each stray directory whose partition exists, with
         the steps that restore it."""
-        names = {(want.topic_id, name[1]): name for name, want in wanted.items()}
+        names = _by_topic_id(wanted)
         for path in strays:
-            topic_id, partition = self._topic_id_in(path), partition_dirs.stray_partition(path.name)
-            if topic_id is not None and (name := names.get((topic_id, partition))) is not None:
+            name = self._name_of_marked(path, names)
+            if name is not None:
                 log.warning(
                     "%s was put aside and is not served, but its topic exists. To use its records"
                     " in place of the present ones, stop the broker, move %s away and rename"
@@ -361,15 +379,12 @@ class LogManager:
                     partition_dirs.plain_name(*name),
                 )
 
-    @staticmethod
-    def _rename_stray(path: Path, name: TopicPartition) -> None:
-        aside = path.with_name(partition_dirs.marked_name(*name, "stray"))
-        try:
-            path.rename(aside)
-        except OSError as error:
-            log.error("%s is not in the metadata and cannot be renamed: %s", path, error)
-            return
-        log.warning("%s is not in the metadata; renamed it to %s", path, aside.name)
+    def _name_of_marked(
+        self, path: Path, names: Mapping[tuple[bytes, int], TopicPartition]
+    ) -> TopicPartition | None:
+        """Returns the wanted partition of a stray or future directory; None: it has none."""
+        topic_id, partition = self._topic_id_in(path), partition_dirs.marked_partition(path.name)
+        return None if topic_id is None else names.get((topic_id, partition))
 
     def _open_found(self, row: _FoundLog, want: WantedLog) -> PartitionLog:
         state, path, name, is_marked = row
@@ -536,6 +551,9 @@ class LogManager:
         return usable
 
     def _directory_for(self, topic: str, partition: int) -> Path:
+        preferred = self._preferred.pop((topic, partition), None)
+        if preferred is not None:
+            return preferred
         with self._lock:
             counts = dict(self._per_dir)
         if self.choose_directory is not None and len(counts) > 1:
@@ -544,6 +562,132 @@ class LogManager:
             if chosen is not None:
                 return Path(chosen)
         return min(counts, key=lambda path: counts[path])
+
+    # -- future logs ------------------------------------------------------------------------------
+
+    def futures(self) -> list[PartitionLog]:
+        """Returns the future logs; each partition has one at most."""
+        with self._lock:
+            return list(self._futures.values())
+
+    def future(self, topic: str, partition: int) -> PartitionLog | None:
+        with self._lock:
+            return self._futures.get((topic, partition))
+
+    def prefer_directory(self, topic: str, partition: int, directory: Path) -> None:
+        """Remembers, until the broker stops, the log directory for a log that is not made yet.
+        Kafka: LogManager.maybeUpdatePreferredLogDir."""
+        self._preferred.pop((topic, partition), None)
+        if len(self._preferred) >= PREFERRED_MAX:
+            del self._preferred[next(iter(self._preferred))]
+        self._preferred[topic, partition] = directory
+
+    def add_future(
+        self, topic: str, partition: int, directory: Path, config: TopicConfig
+    ) -> PartitionLog:
+        """Makes an empty future log in the log directory `directory` for a partition with an open
+        log. Raises OSError, LogError."""
+        current = self.get(topic, partition)
+        assert current is not None
+        path = directory / partition_dirs.marked_name(topic, partition, "future")
+        path.mkdir()
+        try:
+            files.write_topic_id(path, current.topic_id)
+            sync_directory(directory)
+            handle = LogHandle.open(
+                str(path),
+                system=self._system,
+                epochs=self._epochs,
+                cache=self._cache,
+                settings=self._settings(config),
+                # The first batch may begin below the log's start, but not below its segment.
+                log_start_offset=current.handle.segments()[0].base_offset,
+                clean=True,
+                seed=_seed(),
+            )
+        except (OSError, LogError):
+            _rename_deleted(path, topic, partition)
+            raise
+        current.handle.take_truncation()  # earlier ones do not matter to the copy
+        made = PartitionLog(topic, partition, current.topic_id, path, handle)
+        with self._lock:
+            self._futures[topic, partition] = made
+        return made
+
+    def remove_future(self, topic: str, partition: int) -> None:
+        """Removes the future log of a partition, if there is one. Raises OSError."""
+        with self.moving:
+            with self._lock:
+                row = self._futures.pop((topic, partition), None)
+            if row is not None:
+                _put_away([row])
+                current = self.get(topic, partition)
+                if current is not None:
+                    (current.directory / MOVED_TO).unlink(missing_ok=True)
+
+    def replace_with_future(self, topic: str, partition: int, bytes_max: int) -> bool:
+        """Replaces the log of a partition by its future log; returns False when the future log
+        lacks more than about `bytes_max` bytes. Appends wait meanwhile. Raises OSError, LogError.
+        Kafka: LogManager.replaceCurrentWithFutureLog."""
+        from barnabas.cext.log.future_log import replace_with_future
+
+        name = topic, partition
+        with self.moving:
+            current, future = self.get(topic, partition), self.future(topic, partition)
+            assert current is not None and future is not None
+            path = future.directory.with_name(partition_dirs.plain_name(topic, partition))
+            if _moved_to(current.directory) != path.absolute():
+                replace_file(current.directory / MOVED_TO, os.fsencode(path.absolute()))
+            files.write_leader_epochs(future.directory, current.handle.leader_epochs())
+            if not replace_with_future(current.handle, future.handle, path, bytes_max):
+                return False
+            with self._lock:
+                del self._futures[name]
+                self._logs[name] = current._replace(directory=path)
+                self._per_dir[current.directory.parent] -= 1
+                self._per_dir[path.parent] += 1
+            _put_away([future._replace(directory=current.directory)])
+        return True
+
+    def _open_futures(self, wanted: Mapping[TopicPartition, WantedLog]) -> None:
+        """Opens the future logs that a stop interrupted. A copy that no open log needs is removed;
+        a copy of a partition that the metadata does not know becomes a stray directory."""
+        names = _by_topic_id(wanted)
+        for state, path in self._found_futures:
+            name = self._name_of_marked(path, names)
+            current = None if name is None else self.get(*name)
+            if name is None:
+                _rename_aside(path, path.name.removesuffix("future") + "stray")
+            elif current is None:
+                log.warning("%s is the copy of a log that is not open; keeping it", path)
+            elif name in self._futures or current.directory.parent == state.directory.path:
+                _rename_deleted(path, *name)
+            else:
+                kept = current.handle.end_offset
+                if wanted[name].is_replicated:  # a truncation may have removed the others
+                    kept = min(kept, self.high_watermark(*name))
+                self._open_future(_FoundLog(state, path, name, True), wanted[name], kept)
+        self._found_futures.clear()
+
+    def _open_future(self, row: _FoundLog, want: WantedLog, kept: int) -> None:
+        """Opens a future log, and cuts off the records from the offset `kept` on."""
+        try:
+            # The current log has the rest of its records, as a leader has those of a follower.
+            opened = self._open_found(row, want._replace(is_replicated=True))
+            opened.handle.truncate_to(kept)
+        except (OSError, LogError) as error:
+            log.error(
+                "%s cannot be opened: %s. The partition stays where it is; move it again after"
+                " the cause is removed.",
+                row.path,
+                error,
+            )
+            _rename_deleted(row.path, *row.name)
+            return
+        with self._lock:
+            self._futures[row.name] = opened
+
+    # -- leadership, configuration, deletion ------------------------------------------------------
 
     def begin_epoch(self, topic: str, partition: int, epoch: int) -> None:
         """This node leads the partition under `epoch` from the next save() on: the epoch must be
@@ -586,7 +730,7 @@ class LogManager:
 
     def configure(self, topic: str, config: TopicConfig) -> None:
         """Applies a changed configuration of a topic."""
-        for opened in self.logs():
+        for opened in (*self.logs(), *self.futures()):
             if opened.topic == topic:
                 opened.handle.set_config(self._settings(config))
 
@@ -600,20 +744,17 @@ class LogManager:
 
         for known in [name for name in self._unopened if is_meant(name)]:
             del self._unopened[known]
-        with self._lock:
-            gone = [row for name, row in self._logs.items() if is_meant(name)]
-            for row in gone:
-                del self._logs[row.topic, row.partition]
-                self._saved_epochs.pop(row.directory, None)
-                self._per_dir[row.directory.parent] -= 1
-        for row in gone:
-            try:
-                row.handle.close(clean=False)
-            except LogError as error:
-                log.warning("%s", error)
-            _rename_deleted(row.directory, row.topic, row.partition)
-        for parent in {row.directory.parent for row in gone}:
-            sync_directory(parent)
+        with self.moving:
+            with self._lock:
+                copies = [row for name, row in self._futures.items() if is_meant(name)]
+                for row in copies:
+                    del self._futures[row.topic, row.partition]
+                gone = [row for name, row in self._logs.items() if is_meant(name)]
+                for row in gone:
+                    del self._logs[row.topic, row.partition]
+                    self._saved_epochs.pop(row.directory, None)
+                    self._per_dir[row.directory.parent] -= 1
+            _put_away([*copies, *gone])
 
     def expire_producers(self) -> int:
         """Removes idempotent producers that were idle for producer.id.expiration.ms; returns how
@@ -664,15 +805,17 @@ class LogManager:
             row.found is None or row.found.state.directory.was_clean
             for row in self._unopened.values()
         )
-        with self._lock:
-            rows = list(self._logs.values())
-            self._logs.clear()
-        for row in rows:
-            try:
-                row.handle.close(clean=True)
-            except LogError as error:
-                log.error("%s", error)
-                clean = False
+        with self.moving:
+            with self._lock:
+                rows = [*self._logs.values(), *self._futures.values()]
+                self._logs.clear()
+                self._futures.clear()
+            for row in rows:
+                try:
+                    row.handle.close(clean=True)
+                except LogError as error:
+                    log.error("%s", error)
+                    clean = False
         return clean
 
 
@@ -680,6 +823,60 @@ def _seed() -> int:
     """Returns the seed of a log's segment.jitter.ms; with one seed for all, all logs would roll at
     the same time."""
     return int.from_bytes(os.urandom(8), "big")
+
+
+def _by_topic_id(
+    wanted: Mapping[TopicPartition, WantedLog],
+) -> dict[tuple[bytes, int], TopicPartition]:
+    return {(want.topic_id, name[1]): name for name, want in wanted.items()}
+
+
+def _moved_to(path: Path) -> Path | None:
+    """Returns the directory that was to replace a partition directory; None: there is none."""
+    try:
+        return Path(os.fsdecode((path / MOVED_TO).read_bytes()))
+    except FileNotFoundError:
+        return None
+
+
+def _without_replaced(found: list[_FoundLog]) -> list[_FoundLog]:
+    """Leaves out the logs that a future log has replaced, and renames their directories to
+    `-delete`, as the broker was about to do when it ended. Raises OSError."""
+    if len({row.name for row in found}) == len(found):
+        return found
+    known = {row.path.absolute(): row.name for row in found}
+    left = []
+    for row in found:
+        target = _moved_to(row.path)
+        if target is None or target == row.path.absolute() or known.get(target) != row.name:
+            left.append(row)
+            continue
+        log.info("%s had been moved to %s when the broker ended", row.path, target)
+        _rename_deleted(row.path, *row.name)
+        sync_directory(row.path.parent)
+    return left
+
+
+def _rename_aside(path: Path, name: str) -> None:
+    """Renames a directory that the metadata does not know to a name of mark `stray`."""
+    try:
+        path.rename(path.with_name(name))
+    except OSError as error:
+        log.error("%s is not in the metadata and cannot be renamed: %s", path, error)
+        return
+    log.warning("%s is not in the metadata; renamed it to %s", path, name)
+
+
+def _put_away(rows: Sequence[PartitionLog]) -> None:
+    """Closes logs that are no longer in use, and renames their directories to `-delete`."""
+    for row in rows:
+        try:
+            row.handle.close(clean=False)
+        except LogError as error:
+            log.warning("%s", error)
+        _rename_deleted(row.directory, row.topic, row.partition)
+    for parent in {row.directory.parent for row in rows}:
+        sync_directory(parent)
 
 
 def _rename_deleted(path: Path, topic: str, partition: int) -> None:

@@ -3,7 +3,7 @@
     TOPIC-PARTITION                the partition's number follows the last dash
     TOPIC-PARTITION.HEX32-delete   deleted; removed after file.delete.delay.ms
     TOPIC-PARTITION.HEX32-stray    a log that the metadata does not know; kept, never served
-    TOPIC-PARTITION.HEX32-future   an unfinished copy in another directory
+    TOPIC-PARTITION.HEX32-future   an unfinished copy of a log in another log directory (KIP-113)
 
 HEX32 is a random uuid without dashes; the topic is truncated so that the name has at most 255
 characters.
@@ -19,7 +19,7 @@ TOPIC_LETTERS_MAX = 249
 _TOPIC_LETTERS = frozenset(f"{ascii_letters}{digits}._-")
 MARKS = ("delete", "stray", "future")
 _MARKED = r"(.+)\.[0-9a-f]{32}-(delete|stray|future)"
-_STRAY = r".+-(\d{1,10})\.[0-9a-f]{32}-stray"
+_NUMBER = r".+-(\d{1,10})\.[0-9a-f]{32}-(stray|future)"
 
 
 class PartitionDir(NamedTuple):
@@ -45,9 +45,10 @@ def parse(name: str) -> PartitionDir | None:
     return PartitionDir(topic, int(number), None)
 
 
-def stray_partition(name: str) -> int:
-    """The partition that a directory of mark `stray` was; -1 when its name does not say."""
-    found = re.fullmatch(_STRAY, name)
+def marked_partition(name: str) -> int:
+    """Returns the partition number in the name of a directory of mark `stray` or `future`; -1 when
+    the name has none."""
+    found = re.fullmatch(_NUMBER, name)
     return -1 if found is None else int(found[1])
 
 
@@ -56,6 +57,6 @@ def plain_name(topic: str, partition: int) -> str:
 
 
 def marked_name(topic: str, partition: int, mark: str) -> str:
-    """Returns a new name for a deleted or stray directory."""
+    """Returns a new name for a directory with that mark."""
     tail = f"-{partition}.{os.urandom(16).hex()}-{mark}"
     return topic[: NAME_LETTERS_MAX - len(tail)] + tail

@@ -601,6 +601,7 @@ cdef class LogHandle:
                 f"the path has {len(path)} bytes; the limit is 3000: use a shorter log directory")
         handle.directory = os.fsdecode(path)
         handle.system, handle.epochs, handle.cache = system, epochs, cache
+        handle.truncated_to = INT64_MAX
         handle.log = log_new(
             &system.table, epochs.domain, cache.pool, PyBytes_AS_STRING(path), &config, seed)
         if handle.log == NULL:
@@ -805,16 +806,28 @@ cdef class LogHandle:
         there. `high_watermark`: as of `open`. Files of whole segments are renamed to .deleted;
         unlink_deleted() deletes them. Raises LogError. Kafka: UnifiedLog.truncateTo."""
         cdef Log* log = _open_log(self)
+        # Noted twice: a future log may be copied, or may replace this one, before the lock is taken.
+        self.truncated_to = min(self.truncated_to, offset)
         if offset < log.segments.items[0].base_offset:
             _restart_at(self, offset)
         elif offset < log_end_offset(log):
             _truncate(self, offset, high_watermark)
+        self.truncated_to = min(self.truncated_to, offset)
 
     def truncate_fully_and_start_at(self, int64_t offset) -> None:
         """Removes all records; afterwards the log begins and ends at `offset`. Raises LogError.
         Kafka: UnifiedLog.truncateFullyAndStartAt."""
         _open_log(self)
+        self.truncated_to = min(self.truncated_to, offset)
         _restart_at(self, offset)
+        self.truncated_to = min(self.truncated_to, offset)
+
+    def take_truncation(self) -> int:
+        """Returns the lowest offset to which the log was truncated since the last call, for its
+        future log; 2**63 - 1: it was not truncated."""
+        cdef int64_t offset = self.truncated_to
+        self.truncated_to = INT64_MAX
+        return offset
 
     def advance_log_start(self, int64_t offset) -> int:
         """Moves the log's start offset up to `offset`, at most to the log's end, and never down.

@@ -329,12 +329,16 @@ cdef void partition_appended(Table* table, Partition* partition, bint wanted) no
     if wanted or atomic_load_pointer(&entry.watches) != NULL or log_flush_is_due(partition.log):
         partition_commit(table, partition)
 
+cdef inline CommitQueue* _queue(Entry* entry) noexcept nogil:
+    return <CommitQueue*>atomic_load_pointer(<void**>&entry.queue)
+
 cdef void partition_commit(Table* table, Partition* partition) noexcept nogil:
     cdef Entry* entry = <Entry*>partition
-    if entry.queue != NULL and (log_flush_is_due(partition.log) or table.fsync and (
+    cdef CommitQueue* queue = _queue(entry)
+    if queue != NULL and (log_flush_is_due(partition.log) or table.fsync and (
             partition_high_watermark(partition) if _replicas(partition) == NULL
             else log_flushed_offset(partition.log)) < log_end_offset(partition.log)):
-        commit_ask(entry.queue, &entry.commit)
+        commit_ask(queue, &entry.commit)
 
 cdef void _committed(CommitItem* item, int error) noexcept nogil:
     """Raises the high watermark and wakes the watches; runs on a flush thread. After an error it
@@ -750,6 +754,31 @@ cdef class PartitionTable:
         finally:
             pthread_mutex_unlock(&self.table.changes)
         self._drop(gone)
+
+    def set_directory(self, str name not None, int index, str directory not None):
+        """Lets the flush threads of another log directory flush the partition, whose log was moved
+        there. Requests for a flush wait for those threads then. One thread calls it at a time, and
+        none removes the partition meanwhile. Raises KeyError when the table does not have the
+        partition or the directory."""
+        cdef CommitQueue* queue = (<GroupCommit>self.directories[directory]).queue
+        cdef Entry* entry
+        cdef CommitQueue* old
+        self._lock()
+        try:
+            entry = self._entry(name, index)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+        old = entry.queue
+        if old == queue or old == NULL:
+            return
+        with nogil:
+            commit_forget(old, &entry.commit)       # requests do nothing until it has a log again
+            atomic_store_pointer(<void**>&entry.queue, queue)
+            epoch_wait(self.table.epochs)           # no thread uses the old queue any more
+            pthread_mutex_lock(&queue.lock)
+            entry.commit.log = entry.p.log
+            pthread_mutex_unlock(&queue.lock)
+            commit_ask(queue, &entry.commit)        # for the requests that did nothing
 
     def partition(self, str name not None, int index):
         """Returns the PartitionHandle of a partition, or None."""
@@ -1169,7 +1198,7 @@ cdef bint _commit_and_wait(
                 partition_appended(table, p, False)
                 state = partition_high_watermark(p) >= target
             else:
-                commit_ask(entry.queue, &entry.commit)
+                commit_ask(_queue(entry), &entry.commit)
         epoch_leave(table.epochs, slot)
         if state == 0 and not table_wait_local(table, wakes, deadline_ns):
             state = -1
@@ -1192,8 +1221,9 @@ cdef void partition_follow(Table* table, Partition* partition, int64_t leader_hi
             partition_wake(table, partition)
 
 cdef void partition_flush(Table* table, Partition* partition) noexcept nogil:
-    if (<Entry*>partition).queue != NULL:
-        commit_ask((<Entry*>partition).queue, &(<Entry*>partition).commit)
+    cdef CommitQueue* queue = _queue(<Entry*>partition)
+    if queue != NULL:
+        commit_ask(queue, &(<Entry*>partition).commit)
 
 cdef void partition_truncated(Table* table, Partition* partition) noexcept nogil:
     cdef int64_t end = log_end_offset(partition.log)

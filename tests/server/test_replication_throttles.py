@@ -5,7 +5,7 @@ import pytest
 from barnabas.config import BrokerConfig, ConfigError, DynamicConfig
 from barnabas.config.throttled_replicas import throttled_partitions
 from barnabas.config.topic_config import check_topic
-from barnabas.server.replication_throttles import ReplicationThrottles
+from barnabas.server.replication_throttles import ReplicationThrottles, alter_log_dirs_throttle
 
 
 def made(**given):
@@ -81,3 +81,26 @@ def test_lists_that_kafka_refuses(side, text):
     config, _ = made()
     with pytest.raises(ConfigError, match="not a list of replicas"):
         check_topic({f"{side}.replication.throttled.replicas": text}, config)
+
+
+def test_the_rate_of_moves_between_directories_changes():
+    config = DynamicConfig(BrokerConfig({}), node_id=1)
+    throttle = alter_log_dirs_throttle(config)
+    assert throttle.limit is None
+    config.alter(1, {"replica.alter.log.dirs.io.max.bytes.per.second": "1000"})
+    assert throttle.limit == 1000
+    throttle.note(1_000_000, 5000)
+    assert throttle.is_exceeded(5000)
+    config.alter(1, {"leader.replication.throttled.rate": "5"})
+    assert throttle.limit == 1000
+
+
+def test_the_windows_of_the_rate_of_moves_between_directories():
+    given = {
+        "alter.log.dirs.replication.quota.window.num": "3",
+        "alter.log.dirs.replication.quota.window.size.seconds": "10",
+    }
+    throttle = alter_log_dirs_throttle(DynamicConfig(BrokerConfig(given), node_id=1))
+    throttle.note(6000, 100_000)
+    throttle.note(6000, 106_000)
+    assert throttle.rate(106_000) == pytest.approx(12_000 / 10)
