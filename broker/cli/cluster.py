@@ -20,6 +20,7 @@ from barnabas.cli.connecting import (
 from barnabas.cli.output import count_of, did, fail, json_document, say, table
 from barnabas.client import ClientError, Cluster, Partition, Resource, Topic, describe_configs
 from barnabas.client.admin import BROKER, TOPIC
+from barnabas.client.log_dir_moves import Replica, alter_replica_log_dirs, directories_of
 from barnabas.client.reassignments import (
     PREFERRED,
     UNCLEAN,
@@ -29,17 +30,19 @@ from barnabas.client.reassignments import (
     elect_leaders,
     list_reassignments,
 )
-from barnabas.errors import KafkaError, LeaderNotAvailable
+from barnabas.errors import KafkaError, LeaderNotAvailable, ReplicaNotAvailable
 
 LISTENERS, MIN_ISR = "listeners", "min.insync.replicas"
 POLL_S = 0.5
 PROGRESS_S = 5
 TOGETHER = 50  # partitions that `drain` moves at once
 PLAN_BYTES_MAX = 64 << 20
+ANY = "any"  # in log_dirs of a plan: the replica may be in any log directory
 
 EPILOG = """\
 Clients connect to the address of a broker; its listeners are those in its settings. A plan is the
-JSON of kafka-reassign-partitions: either tool carries out what the other has written.
+JSON of kafka-reassign-partitions: either tool carries out what the other has written. Its log_dirs,
+one path or "any" for each replica, move replicas between the log directories of a broker.
 
 examples:
   barnabas cluster describe
@@ -322,9 +325,10 @@ def _reassign(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 def _execute(cluster: Cluster, arguments: argparse.Namespace) -> int:
     """Begins the moves of a plan."""
-    wanted = _read_plan(arguments.execute)
-    if isinstance(wanted, str):
-        return fail(wanted)
+    plan = _read_plan(arguments.execute)
+    if isinstance(plan, str):
+        return fail(plan)
+    wanted, directories = plan
     for broker in sorted({broker for row in wanted.values() for broker in row}):
         _live(cluster, broker)
     if arguments.throttle is not None:
@@ -335,11 +339,50 @@ def _execute(cluster: Cluster, arguments: argparse.Namespace) -> int:
             present[place] = tuple(row for row in move.replicas if row not in move.adding)
         throttle_moves(cluster, present, wanted, arguments.throttle)
         say(f"each broker sends and receives {arguments.throttle} bytes a second of the moves")
+    # Before the replicas are made: a broker makes a new one in the directory that it was told.
+    status = _move_directories(cluster, directories) if directories else 0
     outcomes = alter_reassignments(cluster, wanted)
     begun = [place for place, error in outcomes.items() if error is None]
     say(f"began {count_of(len(begun), 'move')}")
-    status = _refused(outcomes)
-    return _wait_for_moves(cluster, begun, arguments) or status if arguments.wait else status
+    status = _refused(outcomes) or status
+    if arguments.wait:
+        status = _wait_for_moves(cluster, begun, arguments) or status
+        if directories:
+            status = _wait_for_directories(cluster, directories, arguments) or status
+    return status
+
+
+def _move_directories(cluster: Cluster, wanted: Mapping[Replica, str]) -> int:
+    """Begins to move replicas between the log directories of their brokers."""
+    status = 0
+    for row, error in alter_replica_log_dirs(cluster, wanted).items():
+        if error is not None and not isinstance(error, ReplicaNotAvailable):
+            status = fail(
+                f"{row.topic}-{row.partition} is not moved to {wanted[row]} on broker {row.broker}"
+                f" ({error.name})."
+            )
+    return status
+
+
+def _wait_for_directories(
+    cluster: Cluster, wanted: Mapping[Replica, str], arguments: argparse.Namespace
+) -> int:
+    """Waits until no replica is moving to another log directory."""
+    left, status = set(wanted), 0
+    while left:
+        found = directories_of(cluster, left)
+        for row in sorted(replica for replica in left if not found[replica][1]):
+            left.remove(row)
+            path = found[row][0]
+            if path != wanted[row]:
+                status = fail(f"{row.topic}-{row.partition} is in {path} on broker {row.broker}.")
+                continue
+            text = f"{row.topic}-{row.partition} is in {path} on broker {row.broker}"
+            fields = {"topic": row.topic, "partition": row.partition, "broker": row.broker}
+            did(arguments.json, text, **fields, logDir=path)
+        if left:
+            time.sleep(POLL_S)
+    return status
 
 
 def _wait_for_moves(
@@ -393,18 +436,25 @@ def _live(cluster: Cluster, broker: int) -> Any:
     return found
 
 
-def _read_plan(file: str) -> dict[Place, list[int]] | str:
-    """Returns the replicas by partition, or what is wrong with the file."""
+def _read_plan(file: str) -> tuple[dict[Place, list[int]], dict[Replica, str]] | str:
+    """Returns the replicas by partition, and the log directories that the plan names; or what is
+    wrong with the file."""
     try:
         if file == "-":
             data = sys.stdin.buffer.read(PLAN_BYTES_MAX)
         else:
             with open(file, "rb") as opened:
                 data = opened.read(PLAN_BYTES_MAX)
-        found = {
-            (str(row["topic"]), int(row["partition"])): [int(broker) for broker in row["replicas"]]
-            for row in json.loads(data)["partitions"]
-        }
+        found: dict[Place, list[int]] = {}
+        directories: dict[Replica, str] = {}
+        for row in json.loads(data)["partitions"]:
+            topic, index = str(row["topic"]), int(row["partition"])
+            found[topic, index] = brokers = [int(broker) for broker in row["replicas"]]
+            for broker, path in zip(
+                brokers, row.get("log_dirs", [ANY] * len(brokers)), strict=True
+            ):
+                if path != ANY:
+                    directories[Replica(topic, index, broker)] = str(path)
     except OSError as error:
         return f"cannot read {file}: {error.strerror}."
     except (ValueError, KeyError, TypeError):
@@ -412,7 +462,7 @@ def _read_plan(file: str) -> dict[Place, list[int]] | str:
             f"{file} is not a reassignment plan. A plan is JSON:"
             ' {"version":1,"partitions":[{"topic":"news","partition":0,"replicas":[1,2]}]}.'
         )
-    return found or f"{file} has no partitions."
+    return (found, directories) if found else f"{file} has no partitions."
 
 
 def _wait(
