@@ -2,9 +2,9 @@
 
 `zookeeper.session` contains `version=0` and `session=0x...`. This process has locked the directory,
 so the process of that session has ended: this node may remove the registrations of that session,
-long before ZooKeeper lets it expire. The file is replaced before a new session registers anything.
-A power failure may lose or tear it: then no former session is known, and a registration that still
-exists has to expire first.
+long before ZooKeeper lets it expire. The file is replaced before a new session registers anything,
+and is on disk before this node registers, so that a power failure does not lose it. Without the
+file no former session is known, and a registration that still exists has to expire first.
 """
 
 from __future__ import annotations
@@ -51,3 +51,15 @@ class FormerSession:
             temporary.replace(self._path)
         except OSError as error:
             log.warning("cannot write %s: %s", self._path, error.strerror)
+
+    def sync(self) -> None:
+        """Brings the file to disk. A failure is logged, as for `write`."""
+        try:
+            for path, flags in ((self._path, os.O_NOFOLLOW), (self._path.parent, os.O_DIRECTORY)):
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+        except OSError as error:
+            log.warning("cannot bring %s to disk: %s", self._path, error.strerror)

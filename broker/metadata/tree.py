@@ -320,6 +320,10 @@ class MetadataTree(ABC):
         """Adds a listener, which the thread for watches calls with each new state (SessionState) of
         the session, in order."""
 
+    def remember_session(self) -> None:  # noqa: B027  (only a session that outlives the node)
+        """Brings the number of this session to disk, so that the next start of this node knows it
+        as a former one, also after a power failure. Call it before the node registers."""
+
     @abstractmethod
     def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
         """Returns the data and the Stat of a node. Raises NoNode for an absent node, and leaves no

@@ -265,6 +265,10 @@ class ZooKeeperTree(MetadataTree):
     def session_id(self) -> int:
         return self._session_id
 
+    def remember_session(self) -> None:
+        if self._former is not None:
+            self._former.sync()
+
     @property
     def last_commit(self) -> int:
         return int(max(self._zxid, self._client.last_zxid))

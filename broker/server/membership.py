@@ -86,6 +86,7 @@ class Membership:
 
     def _announce(self) -> None:
         session_id = self._tree.session_id
+        self._tree.remember_session()
         listeners, features = self._listeners(), self._features
         register(self._tree, self._node_id, listeners, self._config, features, self._wall_ms())
         self.epoch = take_control(self._tree, self._node_id, self._wall_ms())

@@ -12,7 +12,6 @@ from cluster.faults import IDS, IMPATIENT, Direct, rig
 from cluster.network import missing as no_network
 from cluster.three_brokers import Cluster, soon
 from confluent_kafka.admin import AdminClient, NewTopic
-from kazoo.client import KazooClient
 
 from barnabas.storage import checkpoints
 from barnabas.wire.batches import decode_batches
@@ -61,17 +60,6 @@ def cut_power(brokers, mounted):
         mounted[broker.node_id].mount_again()
 
 
-def wait_until_expired(connect):
-    """Waits until the sessions of all brokers have expired. The power cut may have lost their
-    numbers (metadata/former_session.py): a broker that starts earlier sees its own registration as
-    that of another broker with its id, and ends."""
-    tree = KazooClient(connect)
-    tree.start()
-    soon(lambda: not tree.get_children("/brokers/ids"), "the sessions do not expire")
-    tree.stop()
-    tree.close()
-
-
 def records(broker):
     """Returns the records in the files of a broker, by partition and offset."""
     return {
@@ -85,7 +73,8 @@ def records(broker):
 
 def test_a_power_cut_of_all_three_loses_nothing_with_fsync(own_zookeeper, tmp_path, mounted):
     connect = own_zookeeper.connect("/c")
-    with Cluster(tmp_path, connect, log_durability="fsync") as cluster:
+    settings = {"log_durability": "fsync", "zookeeper_session_timeout_ms": "30000"}
+    with Cluster(tmp_path, connect, **settings) as cluster:
         create(cluster)
         sender = Sender(cluster.bootstrap_servers, TOPIC, PARTITIONS, more=IMPATIENT)
         sender.wait_for_more(600)
@@ -95,7 +84,6 @@ def test_a_power_cut_of_all_three_loses_nothing_with_fsync(own_zookeeper, tmp_pa
             found, acknowledged = records(broker), dict(sender.acknowledged)
             lost = [place for place, value in acknowledged.items() if found.get(place) != value]
             assert not lost, f"broker {broker.node_id} lost {len(lost)} flushed records"
-        wait_until_expired(connect)
         for broker in brokers:
             broker.start()
         wait_in_sync(cluster)
@@ -134,7 +122,6 @@ def test_a_power_cut_of_all_three_loses_what_the_leader_did_not_flush(
         lost = {place for place in sender.acknowledged if place not in left}
         assert lost, "the power cut has lost nothing"
         assert flushed.acknowledged.items() <= left.items()
-        wait_until_expired(connect)
         for broker in brokers:
             broker.start()
         wait_in_sync(cluster)

@@ -8,6 +8,8 @@ import threading
 import time
 
 import pytest
+from cluster.disks import disks
+from cluster.disks import missing as no_disk
 from compat.support import Wire
 from confluent_kafka import Producer
 from kafka.admin import KafkaAdminClient, NewTopic
@@ -240,6 +242,28 @@ def test_a_killed_broker_starts_again_at_once(own_server, brokers, tmp_path):
     assert list(state.brokers) == [1] and state.controller_id == 1
     owners = {owner for owner, paths in own_server.sessions().items() if paths}
     assert owners == {broker.node.opened.tree.session_id}
+
+
+def test_a_broker_starts_again_at_once_after_a_power_cut(own_server, brokers, tmp_path, zk):
+    """The power is cut as soon as the broker is registered. The number of its session is on disk
+    by then."""
+    if reason := no_disk():
+        pytest.skip(reason)
+    client, path = zk(own_server), f"{CHROOT}/brokers/ids/1"
+    with disks(tmp_path, [1], megabytes=64) as mounted:
+        settings = brokers.settings(own_server.connect(CHROOT))
+        settings |= {"listeners": "PLAINTEXT://127.0.0.1:0", "metrics.port": "-1"}
+        settings["zookeeper.session.timeout.ms"] = "120000"
+        command = start_command([f"{name}={value}" for name, value in settings.items()])
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+            soon(lambda: client.exists(path))
+            os.kill(process.pid, signal.SIGSTOP)
+            mounted[1].cut_power()
+            process.kill()
+        mounted[1].mount_again()
+        left = client.exists(path).ephemeralOwner
+        with Broker(settings) as broker:
+            assert client.exists(path).ephemeralOwner == broker.node.opened.tree.session_id != left
 
 
 def test_a_second_broker_of_the_same_id(own_server, brokers, tmp_path):
