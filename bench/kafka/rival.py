@@ -72,8 +72,10 @@ TOOLS = {
     "groups": TOOLS_PACKAGE + "consumer.group.ConsumerGroupCommand",
     "leader-election": TOOLS_PACKAGE + "LeaderElectionCommand",
     "reassign": TOOLS_PACKAGE + "reassign.ReassignPartitionsCommand",
+    "replica-verification": TOOLS_PACKAGE + "ReplicaVerificationTool",  # up to 3.9
     "share-groups": TOOLS_PACKAGE + "consumer.group.ShareGroupCommand",
     "transactions": TOOLS_PACKAGE + "TransactionsCommand",
+    "zookeeper-shell": "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka",  # up to 3.9
 }
 # Until 3.x these stood in the broker's own jar.
 OLD_TOOLS = {

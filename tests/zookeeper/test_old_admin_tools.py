@@ -1,11 +1,9 @@
 """kafka-reassign-partitions and kafka-preferred-replica-election of Kafka 2.7, which write nodes
-below /admin, and in the long form those of Kafka 3.9, which ask a broker, over two brokers."""
+below /admin, over two brokers. tests/cluster/test_kafka_tools.py has those that ask a broker."""
 
 import json
-import subprocess
 
 import pytest
-from compat.support import rival
 from confluent_kafka.admin import AdminClient, NewTopic
 from zookeeper.test_kafka_tools import KAFKA, connect, soon, tool  # noqa: F401  (fixtures)
 
@@ -49,25 +47,3 @@ def test_tools_that_write_nodes(two, connect, tool, tmp_path):  # noqa: F811
     assert "is complete" in reassign("--reassignment-json-file", file, "--verify")
     tool("kafka.admin.PreferredReplicaLeaderElectionCommand", "--zookeeper", connect)
     soon(lambda: two.partition()[0] == 2, "the preferred replica does not lead")
-
-
-@pytest.mark.only_long
-def test_tools_that_ask_a_broker(two, tmp_path):
-    def run(name, *arguments):
-        command = rival.tool("3.9.2", name, tmp_path / "tool.log")
-        at = ("--bootstrap-server", two.bootstrap_servers)
-        done = subprocess.run(
-            [*command, *at, *arguments], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    file = plan(tmp_path, 2, 1)
-    assert "Successfully started" in run("reassign", "--reassignment-json-file", file, "--execute")
-    soon(lambda: two.partition() == (1, (2, 1), [1, 2], ()), "the partition does not move")
-    assert "is complete" in run("reassign", "--reassignment-json-file", file, "--verify")
-    elected = ("--election-type", "preferred", "--topic", "t", "--partition", "0")
-    assert "Successfully completed" in run("leader-election", *elected)
-    soon(lambda: two.partition()[0] == 2, "the preferred replica does not lead")
-    described = run("topics", "--describe", "--topic", "t")
-    assert "Leader: 2" in described and "Replicas: 2,1" in described
