@@ -69,12 +69,9 @@ def _topics(logs: list[PartitionLog], call: Call[PartitionContext]) -> list[Stru
     known = call.context.logs
     for log in sorted(logs, key=lambda log: (log.topic, log.partition)):
         is_future = log is known.future(log.topic, log.partition)
-        lag = 0
         try:
             size_bytes = sum(segment.size_bytes for segment in log.handle.segments())
-            current = known.get(log.topic, log.partition) if is_future else None
-            if current is not None:
-                lag = max(current.handle.end_offset - log.handle.end_offset, 0)
+            lag = known.future_lag(log) if is_future else 0
         except LogError:
             continue  # the topic was deleted, or the move ended, since the list was made
         partitions[log.topic].append(

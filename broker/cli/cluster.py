@@ -20,7 +20,13 @@ from barnabas.cli.connecting import (
 from barnabas.cli.output import count_of, did, fail, json_document, say, table
 from barnabas.client import ClientError, Cluster, Partition, Resource, Topic, describe_configs
 from barnabas.client.admin import BROKER, TOPIC
-from barnabas.client.log_dir_moves import Replica, alter_replica_log_dirs, directories_of
+from barnabas.client.log_dir_moves import (
+    Replica,
+    alter_replica_log_dirs,
+    directories_of,
+    end_throttle_of_copies,
+    throttle_copies,
+)
 from barnabas.client.reassignments import (
     PREFERRED,
     UNCLEAN,
@@ -37,6 +43,7 @@ POLL_S = 0.5
 PROGRESS_S = 5
 TOGETHER = 50  # partitions that `drain` moves at once
 PLAN_BYTES_MAX = 64 << 20
+COPIES_THROTTLE = "--replica-alter-log-dirs-throttle"  # the name of Kafka's tool
 ANY = "any"  # in log_dirs of a plan: the replica may be in any log directory
 
 EPILOG = """\
@@ -53,6 +60,7 @@ examples:
   barnabas cluster reassign news --to 1,2,4 > plan.json
   barnabas cluster reassign --execute plan.json --wait
   barnabas cluster reassign --execute plan.json --throttle 50000000 --wait
+  barnabas cluster reassign --execute plan.json --replica-alter-log-dirs-throttle 50000000
   barnabas cluster reassign                          those in progress
   barnabas cluster reassign --cancel
   barnabas cluster drain 3                           again after an end: goes on where it was
@@ -97,6 +105,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=positive,
         help="with --execute: the most that each broker sends and receives of the moves, in bytes a"
         " second; execute the plan again to change it, --wait and --cancel remove it",
+    )
+    reassign.add_argument(
+        COPIES_THROTTLE,
+        metavar="BYTES",
+        type=positive,
+        help="with --execute, and log_dirs in the plan: the most that each broker copies between"
+        " its log directories, in bytes a second; execute the plan again to change it, and with"
+        " --wait to remove it at the end",
     )
     reassign.add_argument(
         "--wait",
@@ -287,6 +303,8 @@ def _refused(outcomes: Mapping[Place, KafkaError | None]) -> int:
 def _reassign(cluster: Cluster, arguments: argparse.Namespace) -> int:
     if arguments.throttle is not None and arguments.execute is None:
         return fail("--throttle needs --execute, with the plan of the moves.")
+    if arguments.replica_alter_log_dirs_throttle is not None and arguments.execute is None:
+        return fail(f"{COPIES_THROTTLE} needs --execute, with a plan that has log_dirs.")
     if arguments.to is not None:
         return _plan(cluster, arguments.topics, arguments.to)
     if arguments.execute is not None:
@@ -329,6 +347,10 @@ def _execute(cluster: Cluster, arguments: argparse.Namespace) -> int:
     if isinstance(plan, str):
         return fail(plan)
     wanted, directories = plan
+    copying = sorted({row.broker for row in directories})
+    rate = arguments.replica_alter_log_dirs_throttle
+    if rate is not None and not copying:
+        return fail(f"{COPIES_THROTTLE} needs log_dirs, and the plan has none.")
     for broker in sorted({broker for row in wanted.values() for broker in row}):
         _live(cluster, broker)
     if arguments.throttle is not None:
@@ -339,6 +361,9 @@ def _execute(cluster: Cluster, arguments: argparse.Namespace) -> int:
             present[place] = tuple(row for row in move.replicas if row not in move.adding)
         throttle_moves(cluster, present, wanted, arguments.throttle)
         say(f"each broker sends and receives {arguments.throttle} bytes a second of the moves")
+    if rate is not None:
+        throttle_copies(cluster, copying, rate)
+        say(f"each broker copies {rate} bytes a second between its log directories")
     # Before the replicas are made: a broker makes a new one in the directory that it was told.
     status = _move_directories(cluster, directories) if directories else 0
     outcomes = alter_reassignments(cluster, wanted)
@@ -349,6 +374,8 @@ def _execute(cluster: Cluster, arguments: argparse.Namespace) -> int:
         status = _wait_for_moves(cluster, begun, arguments) or status
         if directories:
             status = _wait_for_directories(cluster, directories, arguments) or status
+            if rate is not None and end_throttle_of_copies(cluster, copying):
+                say("removed the throttle of the copies")
     return status
 
 

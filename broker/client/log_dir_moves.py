@@ -1,17 +1,27 @@
 """Moves of replicas between the log directories of a broker (KIP-113), as an administrator makes
-them. Each request goes to the broker that has the replica."""
+them, and their throttle. Each request goes to the broker that has the replica. Kafka:
+ReassignPartitionsCommand."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from barnabas.client.admin import describe_log_dirs
+from barnabas.client.admin import (
+    BROKER,
+    DELETE,
+    SET,
+    ConfigChange,
+    Resource,
+    alter_configs,
+    describe_log_dirs,
+)
 from barnabas.client.cluster import Cluster
 from barnabas.client.reassignments import refusal
 from barnabas.errors import KafkaError
 from barnabas.wire import Struct, request
 
 ALTER_REPLICA_LOG_DIRS = 34
+RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 class Replica(NamedTuple):
@@ -81,3 +91,32 @@ def directories_of(
                     path, moves = found[replica]
                     found[replica] = (path, True) if part.isFutureKey else (directory.logDir, moves)
     return found
+
+
+def throttle_copies(cluster: Cluster, brokers: Iterable[int], bytes_s: int) -> None:
+    """Lets each of these brokers copy at most `bytes_s` bytes/s between its log directories. Raises
+    KafkaError, ClientError."""
+    for broker in brokers:
+        alter_configs(
+            cluster, Resource(BROKER, str(broker)), [ConfigChange(SET, RATE, str(bytes_s))]
+        )
+
+
+def end_throttle_of_copies(cluster: Cluster, brokers: Iterable[int]) -> bool:
+    """Removes the rates of these brokers. Returns False, and changes nothing, while one of them
+    still copies. Raises KafkaError, ClientError."""
+    found = list(brokers)
+    if any(_copies(cluster, broker) for broker in found):
+        return False
+    for broker in found:
+        alter_configs(cluster, Resource(BROKER, str(broker)), [ConfigChange(DELETE, RATE)])
+    return True
+
+
+def _copies(cluster: Cluster, broker: int) -> bool:
+    return any(
+        part.isFutureKey
+        for directory in describe_log_dirs(cluster, broker)
+        for topic in directory.topics
+        for part in topic.partitions
+    )

@@ -166,7 +166,7 @@ class AlterLogDirs:
     def _give_up(self, row: PartitionLog, error: Exception) -> None:
         if not self._is_current(row):
             return
-        self._logs.remove_future(row.topic, row.partition)
+        self._logs.give_up_future(row.topic, row.partition)
         log.error(
             "%s-%d cannot be moved to %s and stays where it is: %s. Move it again after the cause"
             " is removed.",

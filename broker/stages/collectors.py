@@ -63,6 +63,6 @@ def collectors(node: Running) -> list[Collector]:
         PluginCollector(loaded.plugins),
         ProcessCollector(__version__),
         QuotaCollector(serving.quotas.used),
-        ReplicationCollector(loaded.replicas, start.system.monotonic_ns),
+        ReplicationCollector(loaded.replicas, loaded.logs, start.system.monotonic_ns),
         ShareCollector(coordinators.share, share_log.led_partitions, start.began_ns),
     ]

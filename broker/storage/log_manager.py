@@ -204,6 +204,7 @@ class LogManager:
         self.moving = threading.RLock()
         self._futures: dict[TopicPartition, PartitionLog] = {}  # under `_lock`
         self._found_futures: list[tuple[_DirState, Path]] = []  # at this start
+        self.failed_moves: set[TopicPartition] = set()  # given up and not begun again
         self._preferred: dict[TopicPartition, Path] = {}  # where partitions will be made
         # Whether a log is being compacted; a future log does not replace it then.
         self.is_compacted: Callable[[str, int], bool] = lambda topic, partition: False
@@ -612,7 +613,14 @@ class LogManager:
         made = PartitionLog(topic, partition, current.topic_id, path, handle)
         with self._lock:
             self._futures[topic, partition] = made
+        self.failed_moves.discard((topic, partition))
         return made
+
+    def future_lag(self, future: PartitionLog) -> int:
+        """Returns the number of records that a future log lacks. Raises LogError when the move has
+        ended."""
+        current, end = self.get(future.topic, future.partition), future.handle.end_offset
+        return 0 if current is None else max(current.handle.end_offset - end, 0)
 
     def remove_future(self, topic: str, partition: int) -> None:
         """Removes the future log of a partition, if there is one. Raises OSError."""
@@ -624,6 +632,13 @@ class LogManager:
                 current = self.get(topic, partition)
                 if current is not None:
                     (current.directory / MOVED_TO).unlink(missing_ok=True)
+
+    def give_up_future(self, topic: str, partition: int) -> None:
+        """Removes a future log that cannot be copied, and counts the move as failed. Raises
+        OSError."""
+        with self.moving:
+            self.failed_moves.add((topic, partition))
+            self.remove_future(topic, partition)
 
     def replace_with_future(self, topic: str, partition: int, bytes_max: int) -> bool:
         """Replaces the log of a partition by its future log; returns False when the future log
@@ -754,6 +769,7 @@ class LogManager:
                     del self._logs[row.topic, row.partition]
                     self._saved_epochs.pop(row.directory, None)
                     self._per_dir[row.directory.parent] -= 1
+            self.failed_moves.difference_update([*filter(is_meant, self.failed_moves)])
             _put_away([*copies, *gone])
 
     def expire_producers(self) -> int:

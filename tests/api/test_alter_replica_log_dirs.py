@@ -2,11 +2,15 @@
 
 import os
 import threading
+import urllib.request
 from contextlib import closing, contextmanager
 
 import pytest
 from api.admin_calls import BROKER, SET, Admin, admin_on
 from compat.support import Wire
+from oracle.exposition import read_page, value_of
+
+from barnabas.server import alter_log_dirs
 
 STORAGE, LOG_DIR_NOT_FOUND, UNKNOWN, NOT_AVAILABLE, TOO_LONG = 56, 57, 3, 9, 17
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -160,6 +164,35 @@ def test_the_directory_of_a_partition_that_does_not_exist_yet_is_remembered(tmp_
         assert alter(a, tmp_path / name) == UNKNOWN
         a.create("t")
         assert rows(a)[0][0] == name
+
+
+def moves(a):
+    """MaxLag and FailedPartitionsCount of ReplicaAlterLogDirsManager."""
+    with urllib.request.urlopen(f"{a.broker.node.metrics.address}/metrics", timeout=10) as found:
+        page = read_page(found.read().decode())
+    name, of = "kafka_server_replicaalterlogdirsmanager_", {"clientId": "ReplicaAlterLogDirs"}
+    return [value_of(page, name + what, **of) for what in ("maxlag", "failedpartitionscount")]
+
+
+def test_the_metrics_of_moves(tmp_path, monkeypatch):
+    with broker_on(tmp_path, metrics_port="0") as a:
+        _, there = started(a)
+        assert moves(a) == [0, 0]
+        hold(a)
+        assert alter(a, tmp_path / there) == 0
+        assert moves(a) == [RECORDS, 0]
+        with monkeypatch.context() as patch:
+            patch.setattr(alter_log_dirs, "copy_step", failed)
+            limit(a, 1 << 40)
+            run_moves(a)
+        assert moves(a) == [0, 1]
+        hold(a)
+        assert alter(a, tmp_path / there) == 0
+        assert moves(a) == [RECORDS, 0]
+
+
+def failed(*_arguments):
+    raise OSError("the disk is full")
 
 
 def test_a_deleted_topic_ends_its_move(tmp_path):

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ class Node:
             row.open()
         self.system = SystemCalls()
         self.logs = LogManager(self.directories, config, self.system, Epochs())
+        self.is_replicated = is_replicated
         want = WantedLog(TOPIC_ID, self.config, is_replicated)
         self.logs.load({("t", 0): want} if wanted else {})
         for row in self.directories:
@@ -47,12 +49,21 @@ class Node:
 
     @property
     def log(self):
-        return self.logs.get_or_create("t", 0, TOPIC_ID, self.config)
+        return self.logs.get_or_create("t", 0, TOPIC_ID, self.config, self.is_replicated)
 
     def write(self, count=RECORDS):
         handle = self.log.handle
         for number in range(count):
             handle.append(batch(b"%d" % (handle.end_offset + number) * 100))
+        self.logs.save()
+
+    def follow(self, *epochs):
+        """Appends a leader's batch of each epoch."""
+        for epoch in epochs:
+            copied = bytearray(batch(b"v"))
+            struct.pack_into(">q", copied, 0, self.log.handle.end_offset)
+            struct.pack_into(">i", copied, 12, epoch)
+            self.log.handle.append_as_follower(bytes(copied))
         self.logs.save()
 
     def start(self):
@@ -67,6 +78,10 @@ class Node:
 
     def stop(self, clean=True):
         CheckpointWriter(self.logs, lambda topic, partition: 0).write_all_and_close()
+        self.release(clean)
+
+    def release(self, clean=False):
+        """Gives up the directories; without `stop` it leaves what a kill leaves."""
         for row in self.directories:
             row.close(clean=clean)
 
@@ -146,6 +161,26 @@ def test_a_copy_of_a_replicated_log_goes_on_at_the_high_watermark(tmp_path):
     with node_on(tmp_path, is_replicated=True) as node:
         assert node.log.handle.end_offset == RECORDS
         assert node.logs.future("t", 0).handle.end_offset == 20
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_moved_replica_keeps_the_leader_epochs_of_its_records(tmp_path, is_killed):
+    """Epochs from before the move and after it; a later broker truncates by them (KIP-101)."""
+    node = Node(tmp_path, is_replicated=True)
+    node.follow(3, 5)
+    node.start()
+    node.copy()
+    assert node.replace()
+    node.follow(7)
+    known = [(3, 0), (5, 1), (7, 2)]
+    assert node.log.handle.leader_epochs() == known
+    if is_killed:
+        node.release()
+    else:
+        node.stop()
+    with node_on(tmp_path, is_replicated=True) as node:
+        assert node.log.directory.parent.name == "b"
+        assert node.log.handle.leader_epochs() == known
 
 
 def test_the_end_of_a_move(tmp_path):
