@@ -7,12 +7,12 @@ export PYTHONDONTWRITEBYTECODE :=
 QUICK := not slow and not java and not spark_session
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: dev build test long mutants lint types yellow races sanitize fuzz clean
+.PHONY: dev build test long mutants lint types yellow races sanitize fuzz docs clean
 # The package gssapi is compiled with the headers of Kerberos (libkrb5-dev).
 KERBEROS := $(shell command -v krb5-config >/dev/null && echo ,kerberos)
 dev: $(PY)          ## a virtual environment with barnabas installed in place
 	$(VENV)/bin/pip install -q "setuptools>=77" wheel "Cython>=3.1"
-	$(VENV)/bin/pip install -q --no-build-isolation -e '.[test$(KERBEROS)]'
+	$(VENV)/bin/pip install -q --no-build-isolation -e '.[test,docs$(KERBEROS)]'
 $(PY):
 	python3 -m venv $(VENV)
 build:              ## compile what changed
@@ -36,5 +36,7 @@ sanitize:           ## AddressSanitizer and UndefinedBehaviorSanitizer over the 
 	VENV=$(VENV) tests/sanitizers/run address
 fuzz:               ## a fuzzer with coverage over what bytes from outside reach (needs clang)
 	VENV=$(VENV) tests/sanitizers/run fuzz
+docs:               ## the manual as a site with search: dist/docs/index.html
+	$(VENV)/bin/sphinx-build -q -n -W --keep-going -c etc/docs -d build/docs . dist/docs
 clean:
 	rm -rf build dist *.egg-info && find broker cext plugins clients \( -name '*.c' -o -name '*.so' -o -name '*.html' \) -delete
