@@ -16,6 +16,7 @@ This is the most exposed parser of the broker: it reads bytes from any client. I
 
 It accepts a last match nearer than 5 bytes to the end of a block, which liblz4 may refuse. It
 refuses a dictionary id (Kafka has no dictionaries) and bytes after the frame, which liblz4 accepts.
+Hand-written, because the lz4 and snappy packages have no functions for code without the GIL.
 Next on the data path: cext/record/records.
 """
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

@@ -1,5 +1,6 @@
-"""A map from int64 to int64 without the GIL, for example for state per producer id. The owner frees
-it."""
+"""A map from int64 to int64, for example for state per producer id. The owner frees it.
+
+Hand-written: a dict needs the GIL, and std::unordered_map needs modules compiled as C++."""
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 
