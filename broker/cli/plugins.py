@@ -22,6 +22,7 @@ EPILOG = """\
 An installed plugin runs when the configuration names it: plugins=NAME, options plugin.NAME.KEY.
 
   barnabas plugins list
+  barnabas plugins list --plugin-path plugins       also those of the wheels in ./plugins
   barnabas plugins describe json-schema
   barnabas plugins new redact            a project in ./redact, ready for pip install -e
   barnabas plugins new keep-ten --hook retention
@@ -44,10 +45,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     listing = add("list", "list the installed plugins")
     json_option(listing)
+    _path_option(listing)
     listing.set_defaults(act=_list)
     one = add("describe", "describe a plugin, its hooks and its options")
     one.add_argument("name", metavar="NAME")
     json_option(one)
+    _path_option(one)
     one.set_defaults(act=_describe)
     new = add("new", "create a project for a new plugin")
     new.add_argument("name", metavar="NAME", help="lower-case letters, digits and hyphens")
@@ -66,7 +69,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     reload.set_defaults(act=_reload)
 
 
+def _path_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--plugin-path", metavar="DIR", help="a directory of wheels with plugins")
+
+
 def run(arguments: argparse.Namespace) -> int:
+    if getattr(arguments, "plugin_path", None) is not None:
+        from barnabas.hooks.plugin import CannotLoad
+        from barnabas.hooks.wheels import add_wheels
+
+        try:
+            add_wheels(arguments.plugin_path)
+        except CannotLoad as error:
+            return fail(str(error))
     return int(arguments.act(arguments))
 
 

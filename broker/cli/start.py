@@ -37,6 +37,7 @@ Settings have Kafka's names. Later sources override earlier ones: a file (--conf
   barnabas start
   barnabas start --config etc/server.properties --set log.retention.hours=24
   barnabas start --set listeners=PLAINTEXT://127.0.0.1:19092 --set log.dirs=/srv/barnabas
+  barnabas start --plugin-path plugins --set plugins=keep-ten    wheels with plugins
   barnabas start --cluster 3                      three brokers and a ZooKeeper, to develop with
 """
 
@@ -51,6 +52,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a setting; overrides that of the file; may be repeated",
+    )
+    parser.add_argument(
+        "--plugin-path",
+        metavar="DIR",
+        help="a directory of wheels with plugins; the same as --set plugins.path=DIR",
     )
     parser.add_argument(
         "--cluster",
@@ -80,6 +86,8 @@ def refuse(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
+    if arguments.plugin_path is not None:
+        arguments.settings.append(f"plugins.path={arguments.plugin_path}")
     try:
         config = BrokerConfig.load(arguments.config, arguments.settings)
     except UnknownSetting as error:

@@ -24,6 +24,7 @@ def _loaded(asked: dict[str, Any]) -> tuple[Plugin | None, dict[str, Any]]:
     limit = asked["memory_bytes_max"]
     if limit:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    sys.path += asked["path"]
     try:
         plugin = load(
             asked["name"],

@@ -75,7 +75,8 @@ def find(name: str) -> Found:
         raise CannotLoad(
             [
                 f"plugins: the plugin {name!r} is not installed. Install it with pip into"
-                f" {sys.prefix}, or correct the name; `barnabas plugins list` shows the plugins."
+                f" {sys.prefix}, put its wheel into the directory of plugins.path, or correct the"
+                " name; `barnabas plugins list` shows the plugins."
             ]
         )
     if problem := name_taken(found[0], found):

@@ -23,6 +23,7 @@ from typing import Any
 
 from barnabas.hooks.child_values import encode, received
 from barnabas.hooks.plugin import CannotLoad, Implementation, Plugin
+from barnabas.hooks.wheels import added
 
 log = logging.getLogger("barnabas.hooks")
 
@@ -61,6 +62,7 @@ class Child:
             "texts": dict(texts),
             "memory_bytes_max": memory_bytes_max,
             "any_module": any_module,
+            "path": added(),
         }
         self._one_call = threading.Lock()
         self._guard = threading.Lock()  # guards the process and its connection

@@ -77,6 +77,14 @@ broker rejects batches for it, answers fetches of it with an error, and deletes 
 default --add plugins=...`), and `barnabas plugins reload` also loads new code. The broker refuses a
 set of plugins that it cannot load, and continues with the present one.
 
+A broker that pip cannot install into (the one-file executable, a read-only image) loads plugins
+from a directory of wheels: `barnabas start --plugin-path DIR`, or the setting `plugins.path=DIR`.
+The directory holds the wheels of the plugins, and of the packages that they need and the broker
+lacks. Of several wheels of one version the broker takes the one for its Python. It unpacks each
+wheel once, into `/var/cache/barnabas/plugins` as root and `~/.cache/barnabas/plugins` otherwise. It
+does not start when a wheel is damaged or for another Python, or when a package is missing.
+`barnabas plugins reload` reads the directory again.
+
 `/metrics` counts each call (`barnabas_plugin_*`). `BARNABAS_TRACE_HOOKS=1` in the broker's
 environment prints each call of every plugin with its time, `plugin.NAME.trace=true` those of one.
 

@@ -5,6 +5,7 @@ Only this file reads the plugin settings of the configuration. Nothing of barnab
 interceptor; until then every method here only tests `_registry`.
 
     plugins=a,b                      the plugins that run, in their order
+    plugins.path                     a directory of wheels with plugins, see hooks/wheels.py
     create.topic.policy.class.name   one more plugin, which must have the hook check_new_topic
     alter.config.policy.class.name   one more plugin, which must have the hook check_config_change
     client.quota.callback.class      one more plugin, which must have the hook client_quota
@@ -47,6 +48,7 @@ log = logging.getLogger("barnabas.hooks")
 
 NAMES = "plugins"
 RELOADS = "plugins.reloads"
+PATH = "plugins.path"
 PREFIX = "plugin."
 HOOKS = {  # by a topic setting: the hook that the plugins in its value must have
     "retention.policy": "deletable_segments",
@@ -98,6 +100,7 @@ class Plugins:
         self._teller: threading.Thread | None = None
         self._services: Callable[[], Services] | None = None  # None until clients are served
         self._stopped = False
+        self._wheels: list[str] = []  # what plugins.path has added to sys.path
         self.on_reload: list[Callable[[], object]] = []
         config.on_change.append(self._changed)
         config.checks.append(self._check)
@@ -131,6 +134,8 @@ class Plugins:
         Dynamic plugin settings (of this broker or of the cluster) can be altered only while the
         broker runs. With such settings it logs an error for each plugin that cannot be loaded, and
         starts without it."""
+        if problems := self._add_wheels():
+            raise UnusablePlugins(" ".join(problems))
         names = self._names()
         if not names:
             return
@@ -156,6 +161,20 @@ class Plugins:
             if reason:
                 raise UnusablePlugins(f"{setting}: {reason}.")
         self._refuse_misplaced()
+
+    def _add_wheels(self) -> list[str]:
+        """Makes the wheels of plugins.path importable; returns what is wrong with them."""
+        directory = str(self._config[PATH] or "")
+        if not directory:
+            return []
+        from barnabas.hooks.plugin import CannotLoad
+        from barnabas.hooks.wheels import add_wheels
+
+        try:
+            self._wheels = add_wheels(directory, self._wheels)
+        except CannotLoad as error:
+            return error.problems
+        return []
 
     def _refuse_misplaced(self) -> None:
         if problems := self._misplaced(self.registry.plugins()):
@@ -261,7 +280,9 @@ class Plugins:
         assert isinstance(wanted, tuple)
         wanted = self._names(wanted)
         tried = Registry(lambda: {name: text for name, text in given.items()})
-        problems = tried.forget_code(wanted) if RELOADS in names else []
+        problems = []
+        if RELOADS in names:
+            problems = self._add_wheels() or tried.forget_code(wanted)
         problems = problems or tried.check(wanted, self._misplaced)
         tried.close()
         return problems

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from barnabas.config import BrokerConfig, broker_config
-from barnabas.config.data_directory import default_data_directory
+from barnabas.config.data_directory import cache_directory, default_data_directory
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,20 @@ from barnabas.config.data_directory import default_data_directory
 def test_default_place_survives_a_reboot(monkeypatch, environ, user_id, place):
     monkeypatch.setenv("HOME", "/home/ann")
     assert default_data_directory(environ, user_id) == place
+
+
+@pytest.mark.parametrize(
+    ("environ", "user_id", "place"),
+    [
+        ({"CACHE_DIRECTORY": "/var/cache/kafka:/other"}, 1000, "/var/cache/kafka"),
+        ({"XDG_CACHE_HOME": "/fast/ann"}, 0, "/var/cache/barnabas"),
+        ({"XDG_CACHE_HOME": "/fast/ann"}, 1000, "/fast/ann/barnabas"),
+        ({"CACHE_DIRECTORY": "here", "XDG_CACHE_HOME": "here"}, 1000, "/home/ann/.cache/barnabas"),
+    ],
+)
+def test_place_of_what_can_be_made_again(monkeypatch, environ, user_id, place):
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert cache_directory(environ, user_id) == place
 
 
 def test_default_is_in_force_described_and_said(monkeypatch, tmp_path):
