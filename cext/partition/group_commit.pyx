@@ -89,51 +89,55 @@ cdef void commit_forget(CommitQueue* queue, CommitItem* item) noexcept nogil:
     pthread_mutex_unlock(&queue.lock)
 
 
+cdef void _flush_next(CommitQueue* queue) noexcept nogil:
+    """Flushes the first item of the queue. The caller holds the lock, which is free during the
+    flush."""
+    cdef CommitItem* item = queue.head
+    cdef Log* log = item.log
+    cdef int64_t began_ns, took_ns
+    cdef int error, slot
+    queue.head = item.next
+    if queue.head == NULL:
+        queue.tail = NULL
+    queue.depth -= 1
+    item.state = COMMIT_WORKING
+    pthread_mutex_unlock(&queue.lock)
+    began_ns = monotonic_now_ns()
+    slot = epoch_enter(queue.epochs)
+    error = log_flush(log)
+    item.done(item, error)
+    epoch_leave(queue.epochs, slot)
+    pthread_mutex_lock(&queue.lock)
+    queue.flushes += 1
+    queue.failures += error != 0
+    took_ns = monotonic_now_ns() - began_ns
+    queue.flush_ns += took_ns
+    histogram_add(&queue.times, took_ns)
+    if item.state == COMMIT_AGAIN and error == 0:
+        _push(queue, item)
+    else:
+        item.state = COMMIT_IDLE
+        if queue.forgetting:
+            pthread_cond_broadcast(&queue.idle)
+
+
 cdef bint _flush_until_closed(CommitQueue* queue, int32_t threads_max) noexcept nogil:
     """Flushes items of the queue. Returns True when the queue needs one more thread, which it has
     counted: the caller starts it and calls again. Returns False when the queue is closed and
     empty."""
-    cdef CommitItem* item
-    cdef Log* log
-    cdef int64_t began_ns, took_ns
-    cdef int error, slot
     pthread_mutex_lock(&queue.lock)
     while True:
         while (queue.head == NULL or queue.held) and not queue.closed:
             queue.idle_count += 1
             pthread_cond_wait(&queue.work, &queue.lock)
             queue.idle_count -= 1
-        item = queue.head
-        if item == NULL:
+        if queue.head == NULL:
             break                           # closed, and all earlier requests are done
         if queue.depth > 1 and queue.idle_count == 0 and queue.started_count < threads_max:
             queue.started_count += 1
             pthread_mutex_unlock(&queue.lock)
             return True
-        queue.head = item.next
-        if queue.head == NULL:
-            queue.tail = NULL
-        queue.depth -= 1
-        item.state = COMMIT_WORKING
-        log = item.log
-        pthread_mutex_unlock(&queue.lock)
-        began_ns = monotonic_now_ns()
-        slot = epoch_enter(queue.epochs)
-        error = log_flush(log)
-        item.done(item, error)
-        epoch_leave(queue.epochs, slot)
-        pthread_mutex_lock(&queue.lock)
-        queue.flushes += 1
-        queue.failures += error != 0
-        took_ns = monotonic_now_ns() - began_ns
-        queue.flush_ns += took_ns
-        histogram_add(&queue.times, took_ns)
-        if item.state == COMMIT_AGAIN and error == 0:
-            _push(queue, item)
-        else:
-            item.state = COMMIT_IDLE
-            if queue.forgetting:
-                pthread_cond_broadcast(&queue.idle)
+        _flush_next(queue)
     pthread_mutex_unlock(&queue.lock)
     return False
 
@@ -190,6 +194,18 @@ cdef class GroupCommit:
                 needs_thread = _flush_until_closed(self.queue, self.thread_count)
             if needs_thread:
                 self.start_one()
+
+    def flush_next(self):
+        """Flushes the next log of the queue on this thread, where no flush thread runs
+        (tests/simulation). Returns False when none waits."""
+        cdef bint waits
+        with nogil:
+            pthread_mutex_lock(&self.queue.lock)
+            waits = self.queue.head != NULL
+            if waits:
+                _flush_next(self.queue)
+            pthread_mutex_unlock(&self.queue.lock)
+        return bool(waits)
 
     def stop(self):
         """Waits until the requested flushes are done and the threads have ended. Later requests do

@@ -26,6 +26,7 @@ from barnabas.cext.fetch.fetch import FetchHandler, ParkedFetch
 from barnabas.cext.fetch.sessions import FetchSessions
 from barnabas.cext.memory.epoch import Epochs
 from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.partition import group_commit
 from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.cext.produce.produce import ParkedProduce, ProduceHandler
 from barnabas.client.connection import Connection
@@ -79,7 +80,6 @@ SHRINK_MS, GROW_MS, CHECKPOINT_MS = 1500, 200, 5000
 SETTINGS = {
     "metadata.store": "zookeeper",
     "zookeeper.connect": "model",
-    "log.durability": "os",
     "replica.lag.time.max.ms": "3000",
     "replica.fetch.wait.max.ms": "0",  # the world decides when a follower asks again
     "replica.fetch.backoff.ms": "100",
@@ -174,6 +174,7 @@ def without_threads() -> Iterator[None]:
         (replica_fetchers, "NamedThread", StillThread),
         (journal, "NamedThread", StillThread),
         (rounds, "NamedThread", StillThread),
+        (group_commit, "NamedThread", StillThread),
         (replica_fetchers, "Connection", SimConnection),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
@@ -196,14 +197,16 @@ class SimBroker:
         self.is_paused = False
         self.is_busy = False  # one of its actors is in the middle of a step
         self.is_dying = False  # it is killed in the middle of a step, and takes no other any more
+        self.is_slow = False  # its disk does not complete a flush
         self.actors: list[Actor] = []
         self.session: Session
         self.former: list[int] = []
         self.system: SystemCalls
         self.wall_offset_ms = 0
         self._undo = ExitStack()
-        self._fetcher_due: dict[Any, int] = {}
-        self._channel_due: dict[Any, int] = {}
+        self._threads: tuple[Any, ...] = ()  # fetchers and channels
+        self._of_threads: dict[Any, Actor] = {}
+        self._all_actors: list[Actor] = []
 
     # -- start and end
 
@@ -230,7 +233,12 @@ class SimBroker:
         node_id, system = self.node_id, self.system
         listeners = [Listener("PLAINTEXT", "node", node_id)]
         self.config = config = BrokerConfig(
-            {**SETTINGS, "node.id": str(node_id), "log.dirs": str(self.folder)}
+            {
+                **SETTINGS,
+                "node.id": str(node_id),
+                "log.dirs": str(self.folder),
+                "log.durability": self.world.durability,
+            }
         )
         opened, _failed = open_directories([str(self.folder)], False)
         for row in opened:
@@ -243,15 +251,16 @@ class SimBroker:
         )
         self.reader = reader = ClusterStateReader(tree)
         epochs = Epochs()
-        self.table = table = PartitionTable(system, epochs, node_id=node_id, durability="os")
+        self.table = table = PartitionTable(
+            system, epochs, node_id=node_id, durability=self.world.durability
+        )
         usable, _ = keep_usable(usable, LogDir.begin, False)
         self.logs = logs = LogManager(usable, dynamic, system, epochs)
         self.replicas = replicas = ReplicaManager(node_id, table, logs, dynamic)
         self.checkpoints = checkpoints = CheckpointWriter(logs, replicas.high_watermark)
         undo.callback(self._close_logs)
         undo.callback(table.close)
-        for row in usable:
-            table.add_directory(str(row.path), flush_threads=1)
+        self.flushes = [table.add_directory(str(row.path), flush_threads=1) for row in usable]
         logs.load(wanted_logs(reader.state, node_id, dynamic), deleted_logs(reader.state))
         self.produces = ProduceHandler(table)
         self.fetches = FetchHandler(table, FetchSessions(100, seed=1), fetch_bytes_max=1 << 24)
@@ -294,24 +303,31 @@ class SimBroker:
         self.elections, self.role = elections, role
         replicas.on_applied.append(self.controller.apply)
         self.controller.start()
-        self.isr = IsrChanges(table, tree, reader, node_id)
+        is_in_memory = config.log_durability == "os"
+        self.isr = IsrChanges(
+            table, tree, reader, node_id, self._isr_size_min if is_in_memory else None
+        )
         self.context = ReplicaContext(
             node_id, lambda: reader.state, reader.apply_updates, reader.refresh_topics, replicas
         )
-        now = self.world.now_ns
+        periodic = [
+            ("isr-shrink", self.isr.shrink, SHRINK_MS),
+            ("isr-grow", self.isr.grow, GROW_MS),
+            ("checkpoints", checkpoints.write_high_watermarks, CHECKPOINT_MS),
+        ]
         self.actors = [
             Actor("watches", self._deliver, lambda: tree.waits),
             Actor("controller", self._control, lambda: self.controller.is_awake),
             Actor("loader", self._load, lambda: self.group_log._loader is not None),
-            Actor("isr-shrink", partial(self._periodic, self.isr.shrink, SHRINK_MS), due_ns=now),
-            Actor("isr-grow", partial(self._periodic, self.isr.grow, GROW_MS), due_ns=now),
-            Actor(
-                "checkpoints",
-                partial(self._periodic, checkpoints.write_high_watermarks, CHECKPOINT_MS),
-                due_ns=now,
+            Actor("isr-flush", self.isr.flush_small, lambda: self.isr._seen is not reader.state)
+            if is_in_memory
+            else Actor("disk", self._flush, self._is_disk_due),
+            *(
+                Actor(name, partial(self._periodic, task, period_ms), due_ns=self.world.now_ns)
+                for name, task, period_ms in periodic
             ),
         ]
-        self._fetcher_due, self._channel_due = {}, {}
+        self._threads, self._of_threads, self._all_actors = (), {}, self.actors
 
     def _coordinate(self) -> None:
         """Starts the coordinator of groups, as coordinator/coordinators.py does."""
@@ -387,31 +403,34 @@ class SimBroker:
     def all_actors(self) -> list[Actor]:
         """Returns all actors, including those of threads that come and go: fetchers and
         channels."""
-        found = list(self.actors)
-        for fetcher in list(self.fetchers._fetchers.values()):
-            due = self._fetcher_due.setdefault(fetcher, self.world.now_ns)
-            found.append(
-                Actor("fetcher", partial(self._fetch, fetcher), lambda f=fetcher: f.is_awake, due)
-            )
-        for channel in list(self.channels._channels.values()):
-            found.append(
-                Actor(
-                    "channel",
-                    partial(self._send, channel),
-                    lambda c=channel: c.is_awake,
-                    self._channel_due.get(channel),
-                )
-            )
-        return found
+        threads = (*self.fetchers._fetchers.values(), *self.channels._channels.values())
+        if threads != self._threads:
+            self._threads = threads
+            self._of_threads = {
+                row: self._of_threads.get(row) or self._actor_of(row) for row in threads
+            }
+            self._all_actors = [*self.actors, *self._of_threads.values()]
+        return self._all_actors
+
+    def _actor_of(self, thread: Any) -> Actor:
+        if isinstance(thread, channel_manager._Channel):
+            return Actor("channel", partial(self._send, thread), lambda: thread.is_awake)
+        now_ns = self.world.now_ns
+        return Actor("fetcher", partial(self._fetch, thread), lambda: thread.is_awake, now_ns)
+
+    def ready_actors(self, now_ns: int) -> list[Actor]:
+        return [
+            row
+            for row in self.all_actors()
+            if (row.due_ns is not None and row.due_ns <= now_ns) or row.wakes()
+        ]
 
     def _deliver(self) -> None:
         with suppress(StoreUnavailable):  # as metadata/watches.py: a listener reads all again
             self.session.deliver()
 
     def _control(self) -> float | None:
-        done = self.controller.step()
-        self.actors[1].due_ns = None
-        return None if done else controller_thread.AGAIN_S
+        return None if self.controller.step() else controller_thread.AGAIN_S
 
     def _load(self) -> None:
         """Loads the partitions of __consumer_offsets that this broker leads since."""
@@ -422,15 +441,22 @@ class SimBroker:
             task()
         return period_ms / 1000
 
-    def _fetch(self, fetcher: Any) -> None:
-        fetcher._changed.clear()
-        pause_s = fetcher.step()
-        self._fetcher_due[fetcher] = self.world.now_ns + int(max(pause_s, 0.001) * 1e9)
+    def _is_disk_due(self) -> bool:
+        return not self.is_slow and self.flushes[0].counters()["depth"] > 0
 
-    def _send(self, channel: Any) -> None:
-        done = channel.step()
-        again_ns = int(channel_manager.AGAIN_S * 1e9)
-        self._channel_due[channel] = None if done else self.world.now_ns + again_ns
+    def _flush(self) -> None:
+        """Flushes one log, as a flush thread does."""
+        self.flushes[0].flush_next()
+
+    def _isr_size_min(self, topic: str) -> int:
+        return self.replicas.topic_config(topic).integer("min.insync.replicas")
+
+    def _fetch(self, fetcher: Any) -> float:
+        fetcher._changed.clear()
+        return max(fetcher.step(), 0.001)
+
+    def _send(self, channel: Any) -> float | None:
+        return None if channel.step() else channel_manager.AGAIN_S
 
     # -- requests
 
@@ -444,6 +470,7 @@ class SimBroker:
         """Returns the answer to a frame without its size, or the request when it waits for
         followers."""
         key = int.from_bytes(frame[:2], "big")
+        self.world.touched.add(self)
         if key == PRODUCE:
             answer = self.produces.handle_frame(frame)
         elif key == FETCH:

@@ -43,7 +43,7 @@ class Batch:
     waiting: tuple[SimBroker, int, ParkedProduce] | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Sequences:
     """A producer's batches for one partition, oldest first. `producer_id` is of its own."""
 
@@ -59,6 +59,8 @@ class Producers:
     def __init__(self, world: World) -> None:
         self._world = world
         self._sequences: dict[tuple[int, Log], Sequences] = {}
+        self._waiting: list[tuple[Log, Sequences, Batch]] = []
+        self._logs: frozenset[Log] = frozenset()  # that exist
         self._ids = 0
 
     @property
@@ -111,6 +113,7 @@ class Producers:
         answer = leader.handle(frame)
         if isinstance(answer, ParkedProduce):
             batch.waiting = leader, leader.life, answer
+            self._waiting.append((log, rows, batch))
         elif answer is not None:
             self._answered(leader, log, rows, batch, answer)
 
@@ -129,16 +132,21 @@ class Producers:
         return encode_request(PRODUCE, PRODUCE_VERSION, 1, "client", body, framed=False)
 
     def poll(self) -> None:
-        """Takes the answers to requests that waited for followers, and forgets the batches of
-        deleted topics."""
-        known = {row.log for row in self._world.partitions().values()}
-        for (producer, log), rows in list(self._sequences.items()):
-            if log not in known:
-                del self._sequences[producer, log]
-                continue
-            for batch in list(rows.batches):
-                if batch.waiting is not None:
-                    self._poll(log, rows, batch, *batch.waiting)
+        """Takes the answers to requests that waited for followers, from the brokers that have done
+        something in this step, and forgets the batches of deleted topics."""
+        world = self._world
+        if self._logs is not world.logs:
+            self._logs = world.logs
+            for (producer, log), rows in list(self._sequences.items()):
+                if log not in world.logs:
+                    del self._sequences[producer, log]
+                    rows.batches.clear()
+        for log, rows, batch in list(self._waiting):
+            assert batch.waiting is not None
+            if batch.waiting[0] in world.touched:
+                self._poll(log, rows, batch, *batch.waiting)
+            if batch.waiting is None or batch not in rows.batches:
+                self._waiting.remove((log, rows, batch))
 
     def _poll(
         self,

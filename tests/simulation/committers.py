@@ -96,7 +96,7 @@ class Committers:
         broker = commit.broker
         if not broker.is_running or broker.life != commit.life:
             group.commits.remove(commit)
-        elif not broker.is_paused:
+        elif not broker.is_paused and (commit.call is None or broker in self._world.touched):
             answer = self._answer(broker, commit)
             if answer is None:
                 return
@@ -106,6 +106,7 @@ class Committers:
 
     def _answer(self, broker: SimBroker, commit: Commit) -> bytes | None:
         now_ns = broker.system.monotonic_ns()
+        self._world.touched.add(broker)
         if commit.call is None:
             commit.call = DetachedRequest(
                 broker.commits, commit.frame, flexible=True, received_ns=now_ns

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulation.committers import partition_of
@@ -70,7 +71,7 @@ class Judge:
         self._leaders: dict[tuple[Log, int], int] = {}
         self._committed: dict[Log, dict[int, bytes]] = {}
         self._seen_to: dict[tuple[Log, int, int, int], int] = {}  # by broker, life, generation
-        self._internal: set[Log] = set()  # no producer sends to these
+        self.internal: set[Log] = set()  # no producer sends to these
         self._sent: dict[bytes, Log] = {}
         self._next: dict[tuple[Log, bytes], int] = {}  # sequence number by producer
         self._reported: str | None = None
@@ -90,25 +91,27 @@ class Judge:
             raise Violation(f"{log}: offset {offset} was acknowledged for {known[offset]!r} and"
                             f" {value!r}")  # fmt: skip
 
-    def look(self) -> None:
-        """Checks all running brokers after a step."""
+    def look(self, brokers: Collection[SimBroker]) -> None:
+        """Checks the brokers that have done something in a step: others do not change."""
         if self._reported is not None:
             raise Violation(self._reported)
         places = self._world.partitions()
         for broker in self._world.brokers.values():
-            if broker.is_running:
+            if broker in brokers and broker.is_running:
                 for place in places:
                     self._look_at(broker, place)
-        self._look_at_groups()
+        self._look_at_groups(brokers)
 
-    def _look_at_groups(self) -> None:
+    def _look_at_groups(self, brokers: Collection[SimBroker]) -> None:
         committers = self._world.committers
         for group in committers.groups:
             row = self._world.partitions().get((CONSUMER_OFFSETS, partition_of(group.name)))
             if row is None or row.state is None or row.state.leader not in self._world.brokers:
                 continue
             broker = self._world.brokers[row.state.leader]
-            if not broker.is_running or not self._world.leads(broker, row.log):
+            if broker not in brokers or not broker.is_running:
+                continue
+            if not self._world.leads(broker, row.log):
                 continue
             found, least = broker.committed(group.name), committers.acknowledged(group)
             if found is not None and found < least:
@@ -121,7 +124,7 @@ class Judge:
             return
         log = handle.topic_id, handle.index
         if place[0] not in self._world.TOPICS:
-            self._internal.add(log)
+            self.internal.add(log)
         if handle.leader_id == broker.node_id:
             key = (log, handle.leader_epoch)
             if self._leaders.setdefault(key, broker.node_id) != broker.node_id:
@@ -152,7 +155,7 @@ class Judge:
             for row in rows:
                 if row.offset not in committed:
                     committed[row.offset] = row.value
-                    if log not in self._internal:
+                    if log not in self.internal:
                         self._commit(name, log, row)
                 elif committed[row.offset] != row.value:
                     raise Violation(f"{name}: at offset {row.offset} is {row.value!r}, and"

@@ -1,40 +1,52 @@
 """Runs seeds of the simulated cluster, and prints the events of each.
 
-    cd tests && python -m simulation.run [--first SEED] [--seeds N | --count N] [--trace]
+    cd tests
+    python -m simulation.run [--first SEED] [--seeds N | --count N] [--log FILE] [--trace]
 
 A seed counts when it had acknowledged records, elections, truncations and expired sessions;
---count runs seeds until so many of them count. The exit status is 1 when an invariant did not hold;
---trace prints all events of such a seed.
+--count runs seeds until so many of them count. --log appends the line of each seed to a file, and
+goes on behind the last seed of the file, whose seeds count too: a run of hours may be ended and
+started again. The exit status is 1 when an invariant did not hold; --trace prints all events of
+such a seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import re
 import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from simulation.judge import Violation
 from simulation.world import World
 
 MEMORY = Path("/dev/shm")  # brokers wait for flushes of small files all the time
-STEPS = 2000
+STEPS = 1500
 BROKERS = (3, 3, 4, 5)  # of the seeds, in turn
+DURABILITY = ("os", "os", "fsync")
 COUNTED = ("acknowledged", "elections", "truncations", "expired")
 FAULTS = (
-    "killed", "power cut", "paused", "cut", "expired", "clock", "unreachable", "lost request",
-    "lost answer", "late request",
+    "killed", "power cut", "paused", "cut", "isolated", "slow disk", "expired", "clock",
+    "unreachable", "lost request", "lost answer", "late request",
 )  # fmt: skip
+LINE = re.compile(r"seed (?P<seed>\d+): (?P<counts>[\w ]+?)(?P<violation> violation: .*)?$")
 
 
 def simulated(seed: int, steps: int = STEPS) -> tuple[World, Violation | None]:
     """Runs one seed. Returns its world, and the violation if there was one."""
     folder = Path(tempfile.mkdtemp(prefix="simulation-", dir=MEMORY if MEMORY.is_dir() else None))
-    world = World(seed, folder, brokers=BROKERS[seed % len(BROKERS)])
+    world = World(
+        seed,
+        folder,
+        brokers=BROKERS[seed % len(BROKERS)],
+        durability=DURABILITY[seed % len(DURABILITY)],
+    )
     try:
         world.run(steps)
     except Violation as violation:
@@ -44,13 +56,48 @@ def simulated(seed: int, steps: int = STEPS) -> tuple[World, Violation | None]:
     return world, None
 
 
-def does_count(world: World) -> bool:
+def does_count(counts: Counter[str]) -> bool:
     """Returns whether a seed had each of the events without which it proves little."""
-    return all(world.counts[kind] for kind in COUNTED)
+    return all(counts[kind] for kind in COUNTED)
 
 
-def faults_of(world: World) -> int:
-    return sum(world.counts[kind] for kind in FAULTS)
+def faults_of(counts: Counter[str]) -> int:
+    return sum(counts[kind] for kind in FAULTS)
+
+
+class Total:
+    """The sums over the seeds of a run."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.done, self.counted = 0, 0
+        self.failed: list[int] = []
+
+    def add(self, seed: int, counts: Counter[str], has_failed: bool) -> None:
+        self.done += 1
+        self.counted += does_count(counts)
+        self.counts += counts
+        if has_failed:
+            self.failed.append(seed)
+
+    def add_lines(self, lines: Iterable[str], first: int) -> int:
+        """Adds the seeds of a former run. Returns the seed behind the last one, or `first`."""
+        for line in lines:
+            found = LINE.match(line)
+            if found is None:
+                continue
+            words = found["counts"].split()
+            counts = Counter(dict(zip(words[::2], map(int, words[1::2]), strict=True)))
+            self.add(int(found["seed"]), counts, found["violation"] is not None)
+            first = int(found["seed"]) + 1
+        return first
+
+
+def line_of(seed: int, world: World, violation: Violation | None) -> str:
+    rows = [(kind, world.counts[kind]) for kind in COUNTED]
+    rows.append(("faults", faults_of(world.counts)))
+    said = " ".join(f"{kind} {count}" for kind, count in rows)
+    return f"seed {seed}: {said}" + (f" violation: {violation}" if violation else "")
 
 
 def main(words: list[str]) -> int:
@@ -59,27 +106,29 @@ def main(words: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=100, metavar="N")
     parser.add_argument("--count", type=int, metavar="N", help="in place of --seeds")
     parser.add_argument("--steps", type=int, default=STEPS, metavar="N")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="also append the lines here")
     parser.add_argument("--trace", action="store_true", help="all that happened in a failing seed")
     given = parser.parse_args(words)
-    total: Counter[str] = Counter()
-    failed, done, counted, began = [], 0, 0, time.monotonic()
-    for seed in itertools.count(given.first):
-        if counted == given.count if given.count else done == given.seeds:
+    total, first, began = Total(), given.first, time.monotonic()
+    if given.log is not None and given.log.exists():
+        with given.log.open() as lines:
+            first = total.add_lines(lines, first)
+    for seed in itertools.count(first):
+        if total.counted >= given.count if given.count else total.done >= given.seeds:
             break
         world, violation = simulated(seed, given.steps)
-        total += world.counts
-        done += 1
-        counted += does_count(world)
-        said = " ".join(f"{kind} {world.counts[kind]}" for kind in COUNTED)
-        print(f"seed {seed}: {said} faults {faults_of(world)} {violation or ''}", flush=True)
-        if violation is not None:
-            failed.append(seed)
-            if given.trace:
-                print("\n".join(world.trace))
-    print(f"{done} seeds in {time.monotonic() - began:.0f} s, {counted} count:")
-    print(", ".join(f"{count:,} {kind}" for kind, count in sorted(total.items())))
-    print(f"failed: {', '.join(map(str, failed)) or 'none'}")
-    return 1 if failed else 0
+        total.add(seed, world.counts, violation is not None)
+        line = line_of(seed, world, violation)
+        print(line, flush=True)
+        if given.log is not None:
+            with given.log.open("a") as lines:
+                print(line, file=lines)
+        if violation is not None and given.trace:
+            print("\n".join(world.trace))
+    print(f"{total.done} seeds, {total.counted} count, this run {time.monotonic() - began:.0f} s:")
+    print(", ".join(f"{count:,} {kind}" for kind, count in sorted(total.counts.items())))
+    print(f"failed: {', '.join(map(str, total.failed)) or 'none'}")
+    return 1 if total.failed else 0
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ for ZooKeeper or for another broker, actors of other brokers may run: in this wa
 like threads of several machines. Time passes when no actor has work, and a little at each step.
 Every choice comes from one random number generator, so a seed repeats exactly.
 
-Faults: brokers killed, with or without their unflushed bytes, and paused; connections between two
-brokers or to ZooKeeper cut in one or both directions; sessions that expire; requests and answers
-that are lost, and requests that arrive late, after their sender has given up; jumps of the wall
-clock.
+Faults: brokers killed, with or without their unflushed bytes, and paused; with log.durability=fsync
+the power of all brokers cut at once, and flushes that do not end; connections between two brokers
+or to ZooKeeper cut in one or both directions, and leaders cut from everything but producers;
+sessions that expire; requests and answers that are lost, and requests that arrive late, after their
+sender has given up; jumps of the wall clock.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ BEGIN_MS = 1_795_000_000_000
 DEPTH_MAX = 3  # of steps that run while another waits
 SETTLE_NS = 60 * 10**9
 ROUNDS_MAX = 500
+ISOLATED_SENDS = 3  # batches to a leader that has just been isolated
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +110,14 @@ class World:
     TOPICS: ClassVar = (TOPIC, RECREATED)  # to which producers send
 
     def __init__(
-        self, seed: int, folder: Path, brokers: int = 3, rates: Rates | None = None
+        self,
+        seed: int,
+        folder: Path,
+        brokers: int = 3,
+        rates: Rates | None = None,
+        durability: str = "os",
     ) -> None:
-        self.seed, self.rates = seed, rates or Rates()
+        self.seed, self.rates, self.durability = seed, rates or Rates(), durability
         self._random = random.Random(seed)
         self.now_ns, self.wall_ms = BEGIN_NS, BEGIN_MS
         self.counts: Counter[str] = Counter()
@@ -123,6 +130,7 @@ class World:
         self.producers, self.committers = Producers(self), Committers(self, TOPIC)
         self.administrator = Administrator(self, RECREATED)
         self.running: SimBroker = self.brokers[1]  # whose actor runs
+        self.touched: set[SimBroker] = set()  # have done something in this step
         self._depth = 0
         self._cuts: set[tuple[int, int]] = set()  # from, to; 0 is ZooKeeper
         self._late: list[tuple[int, int, bytes]] = []  # to broker, in its life, frame
@@ -131,6 +139,7 @@ class World:
         self._epochs: dict[str, int] = {}  # leader epoch by the path of a partition's state
         self._partitions: dict[Place, Known] = {}
         self._partitions_of = -1  # the commit after which they were read
+        self.logs: frozenset[Log] = frozenset()  # of these partitions
         self._has_faults = False
         self.trace: list[str] = []
 
@@ -200,9 +209,9 @@ class World:
         self._cuts.clear()
         self._late.clear()
         for broker in self.brokers.values():
-            broker.is_paused = False
+            broker.is_paused = broker.is_slow = False
         self.until(lambda: self.is_whole, "the replicas do not become equal")
-        self.judge.look()
+        self.judge.look(self.brokers.values())
         self.judge.check_end()
 
     def until(self, condition: Callable[[], bool], why: str) -> None:
@@ -291,7 +300,8 @@ class World:
             self._pass_time_to_next()
         self.producers.poll()
         self.committers.poll()
-        self.judge.look()
+        self.judge.look(self.touched)
+        self.touched.clear()
 
     def run_all(self, condition: Callable[[], bool], but: str, why: str) -> None:
         """Runs all actors except those with the name `but` until a condition holds, without chance
@@ -316,8 +326,7 @@ class World:
             (broker, actor)
             for broker in self.brokers.values()
             if broker.is_running and not broker.is_paused and not broker.is_busy
-            for actor in broker.all_actors()
-            if actor.wakes() or (actor.due_ns is not None and actor.due_ns <= self.now_ns)
+            for actor in broker.ready_actors(self.now_ns)
         ]
 
     def _run_one(self) -> bool:
@@ -330,7 +339,7 @@ class World:
     def _run_actor(self, broker: SimBroker, actor: Actor) -> None:
         with self._as(broker):
             life = broker.life
-            broker.is_busy = True
+            broker.is_busy, actor.due_ns = True, None
             try:
                 again_s = actor.step()
             except Killed:
@@ -360,6 +369,7 @@ class World:
     @contextmanager
     def _as(self, broker: SimBroker) -> Any:
         before, self.running = self.running, broker
+        self.touched.add(broker)
         try:
             yield
         finally:
@@ -488,6 +498,7 @@ class World:
             self._partitions = dict(
                 row for name in sorted(names) for row in self._partitions_in(name)
             )
+            self.logs = frozenset(row.log for row in self._partitions.values())
         return self._partitions
 
     def _partitions_in(self, name: str) -> Iterator[tuple[Place, Known]]:
@@ -598,8 +609,8 @@ class World:
             assert self._torn is not None
             return self._start(self._torn)
         kind = self._random.choice(
-            ("kill", "power", "pause", "resume", "resume", "cut", "heal", "heal", "expire", "start",
-             "start", "start", "clock", "elect")
+            ("kill", "power", "pause", "resume", "resume", "cut", "isolate", "isolate", "heal",
+             "heal", "heal", "expire", "start", "start", "start", "clock", "slow", "elect")
         )  # fmt: skip
         return getattr(self, f"_fault_{kind}")(self._random.choice(list(self.brokers.values())))
 
@@ -640,23 +651,39 @@ class World:
             broker.kill()
 
     def _fault_power(self, broker: SimBroker) -> None:
-        """Cuts the power of one broker while all others run and are reachable. No other fault
-        happens until the broker has its records again: with log.durability=os a second fault may
-        lose records."""
-        everyone = self.brokers.values()
-        if broker.is_busy or self._cuts or not all(self._is_steady(row) for row in everyone):
-            return
-        handles = {place: broker.table.partition(*place) for place in self.partitions()}
-        floors = {
-            place: handle.log.flushed_offset
-            for place, handle in handles.items()
-            if handle is not None and handle.log is not None
-        }
-        self.note("power cut", str(broker.node_id))
-        broker.kill()
-        self._torn = broker
-        for place, floor in floors.items():
-            self._tear(broker.folder / f"{place[0]}-{place[1]}", floor)
+        """Cuts the power of one broker or, with log.durability=fsync, perhaps of all at once.
+
+        With `os` all others run and are reachable, and no other fault happens until the broker has
+        its records again: a second fault may lose records."""
+        everyone = list(self.brokers.values())
+        if self.durability == "os":
+            if self._cuts or not all(self._is_steady(row) for row in everyone):
+                return
+            self._torn = broker
+            return self._cut_power([broker])
+        self._cut_power(everyone if self.happens(0.5) else [broker])
+        while not self.alive():
+            self._cuts.clear()
+            for row in everyone:
+                row.is_paused = False
+                self._start(row)
+
+    def _cut_power(self, brokers: list[SimBroker]) -> None:
+        """Kills brokers, of which a random part of the unflushed bytes is lost."""
+        assert not any(row.is_busy for row in brokers)
+        for broker in brokers:
+            if not broker.is_running:
+                continue
+            handles = {place: broker.table.partition(*place) for place in self.partitions()}
+            floors = {
+                place: handle.log.flushed_offset
+                for place, handle in handles.items()
+                if handle is not None and handle.log is not None
+            }
+            self.note("power cut", str(broker.node_id))
+            broker.kill()
+            for place, floor in floors.items():
+                self._tear(broker.folder / f"{place[0]}-{place[1]}", floor)
 
     def _is_steady(self, broker: SimBroker) -> bool:
         """Returns whether a broker runs, and is in the ISR of all its partitions, whose states were
@@ -714,7 +741,30 @@ class World:
         elif both:
             self._cuts.add((other, broker.node_id))
 
+    def _fault_isolate(self, _broker: SimBroker) -> None:
+        """Cuts the leader of a partition from all others and from ZooKeeper, but not from the
+        producers, and perhaps ends its session at once."""
+        row = self._random.choice(list(self.partitions().values()))
+        leader = None if row.state is None else self.brokers.get(row.state.leader)
+        if leader is None or leader not in self.alive() or self._up() == 1:
+            return
+        self.note("isolated", str(leader.node_id))
+        for other in (0, *self.brokers):
+            self._cuts |= {(leader.node_id, other), (other, leader.node_id)}
+        leader.session.disconnect()
+        for _ in range(ISOLATED_SENDS if row.log not in self.judge.internal else 0):
+            self.producers.send_to(leader, row.log, may_begin=True)
+        if self.happens(0.5):
+            self._fault_expire(leader)
+
+    def _fault_slow(self, broker: SimBroker) -> None:
+        if self.durability == "fsync" and not broker.is_slow:
+            self.note("slow disk", str(broker.node_id))
+            broker.is_slow = True
+
     def _fault_heal(self, _broker: SimBroker) -> None:
+        for broker in self.brokers.values():
+            broker.is_slow = False
         if self._cuts:
             self.note("healed")
             self._cuts.clear()
