@@ -184,9 +184,8 @@ class MetricsPage:
     def _page(self) -> tuple[str, Iterator[bytes]]:
         from barnabas.telemetry.exposition import CONTENT_TYPE, write_page
 
-        self._complete()
         page = Page(self._config.text("metrics.dialect"), self._monotonic_ns())
-        return CONTENT_TYPE, write_page(self.registry.families(page), page)
+        return CONTENT_TYPE, write_page(self.families(page), page)
 
     def _complete(self) -> None:
         with self._lock:
@@ -195,13 +194,17 @@ class MetricsPage:
                     self.registry.add(collector)
                 self._is_complete = True
 
+    def families(self, page: Page) -> Iterator[Family]:
+        """Returns the metrics and samples of all collectors for a page."""
+        self._complete()
+        return self.registry.families(page)
+
     def values(self) -> dict[str, float]:
         """Returns the values of all metrics by name and labels, as the page shows them; of a
         summary, its sum and count."""
-        self._complete()
         page = Page(self._config.text("metrics.dialect"), self._monotonic_ns())
         found: dict[str, float] = {}
-        for metric, samples in self.registry.families(page):
+        for metric, samples in self.families(page):
             name = metric.names(page.dialect)[0]
             for labels, value in samples:
                 if isinstance(value, Summary):

@@ -75,11 +75,14 @@ def _digest(header: bytes) -> bytes:
 
 
 class PageTls:
-    """TLS of the page. The file with key and certificate may change while the broker runs."""
+    """TLS of a page. The file with key and certificate may change while the broker runs."""
 
-    def __init__(self, path: str) -> None:
-        """Reads the file. Raises ConfigError."""
-        self._path = path
+    def __init__(
+        self, path: str, setting: str = "metrics.ssl.location", page: str = "/metrics"
+    ) -> None:
+        """Reads the file. `setting` names it, and `page` is what it protects. Raises
+        ConfigError."""
+        self._path, self._setting, self._page = path, setting, page
         self._problem = ""
         try:
             self._stamp = self._now()
@@ -110,7 +113,7 @@ class PageTls:
         except (OSError, ValueError) as error:
             problem = self._said(error)
         if problem and problem != self._problem:
-            log.error("/metrics keeps its certificate. %s", problem)
+            log.error("%s keeps its certificate. %s", self._page, problem)
         self._problem = problem
 
     def _made(self) -> ssl.SSLContext:
@@ -129,6 +132,6 @@ class PageTls:
         if isinstance(error, ConfigError):
             return str(error)
         return (
-            f"metrics.ssl.location={self._path}: no key and certificate in PEM format: {error}."
+            f"{self._setting}={self._path}: no key and certificate in PEM format: {error}."
             " Name a file that begins with the key, and goes on with its certificate."
         )

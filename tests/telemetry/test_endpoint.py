@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from barnabas.telemetry import endpoint as door
+from barnabas.telemetry import http_server as door
 from barnabas.telemetry.endpoint import Endpoint
 
 

@@ -146,6 +146,7 @@ def test_a_start_with_a_page_imports_no_http_and_no_collector(tmp_path):
     assert re.findall(r"'([\w.]+)'", ran.stdout) == [
         "barnabas.telemetry",
         "barnabas.telemetry.endpoint",
+        "barnabas.telemetry.http_server",
         "barnabas.telemetry.metrics_page",
         "barnabas.telemetry.network_events",
         "barnabas.telemetry.registry",

@@ -249,7 +249,7 @@ def test_stop_waits_for_no_client_of_tls(encrypted):
     slow = AUTHORITY.client_context().wrap_socket(raw, server_hostname="localhost")
     slow.sendall(b"GET /metr")
     end = time.monotonic() + 10
-    while len(encrypted._clients) < 2 and time.monotonic() < end:
+    while len(encrypted._server._clients) < 2 and time.monotonic() < end:
         time.sleep(0.01)
     began = time.monotonic()
     encrypted.stop()
