@@ -155,7 +155,7 @@ if __name__ == "__main__":
     setup(
         packages=[p for name, directory in DIRECTORIES.items() for p in packages(name, directory)],
         package_dir=dict(DIRECTORIES),
-        package_data={"": ["py.typed", "*.pyi", "*.pxd", "*.h", "*.tsv", "*.txt"]},
+        package_data={"": ["py.typed", "*.pyi", "*.pxd", "*.h", "*.tsv", "*.txt", "templates/*"]},
         exclude_package_data={"": ["*.c", "*.pyx"]},
         include_package_data=False,
         zip_safe=False,

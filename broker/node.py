@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.cext.network.reactor import Reactor
@@ -35,6 +35,9 @@ from barnabas.stages.serving import Serving, serve
 from barnabas.storage.log_dirs import UnusableDirectory
 from barnabas.telemetry.metrics_page import SHUTTING_DOWN, MetricsPage, NoMetricsPage
 from barnabas.telemetry.registry import Collector
+
+if TYPE_CHECKING:
+    from barnabas.console.opening import Console
 
 __all__ = ["CannotStart", "Node", "NotStarted", "open_embedded"]
 
@@ -86,6 +89,7 @@ class Node:
             undo=Undo(),
         )
         self._stage: Stage = self._configured
+        self.console: Console | None = None
 
     def start(self) -> None:
         """Starts the node; returns when it serves clients. On an error it closes what it has
@@ -100,6 +104,7 @@ class Node:
             self._stage = bound = bind_listeners(loaded)
             self._stage = serving = serve(bound)
             self._stage = run_tasks(serving)
+            self._open_console()
         except (UnusableDirectory, MetadataError, NoMetricsPage, UnusablePlugins) as error:
             self._give_up()
             raise CannotStart(str(error)) from error
@@ -111,6 +116,35 @@ class Node:
     def stop(self) -> None:
         """Stops the node cleanly; the second call does nothing."""
         self._undo(is_clean=True)
+
+    def _open_console(self) -> None:
+        """Opens the console, if console.port asks for it. Raises CannotStart."""
+        if self.config.integer("console.port") < 0:
+            return
+        from barnabas.console.opening import PERIOD_MS, Console, NoConsole, Served
+
+        start, plugins = self._configured, self.plugins
+        try:
+            self.console = Console(
+                Served(
+                    config=self.config,
+                    node_id=self.node_id,
+                    bound=lambda: start.listeners.bound,
+                    advertised=lambda: start.listeners.advertised,
+                    values=self.dynamic.texts_in_force,
+                    problem=self.metrics.problem,
+                    warning=self.metrics.warning,
+                    families=self.metrics.families,
+                    plugins=lambda: plugins.registry.plugins() if plugins.are_used else (),
+                    plugin_metrics=plugins.own_metrics,
+                    monotonic_ns=start.clock.monotonic_ns,
+                )
+            )
+        except NoConsole as error:
+            raise CannotStart(str(error)) from error
+        start.undo.callback(self.console.close)
+        self.console.start()
+        self.background.add("console-look", self.console.look, lambda: PERIOD_MS, first_ms=0)
 
     def _give_up(self) -> None:
         """Closes everything after a failed start. If the directories needed no recovery and their

@@ -132,6 +132,8 @@ def run(arguments: argparse.Namespace) -> int:
     say(limits.text())
     if node.metrics.address is not None:
         say(f"metrics: {node.metrics.address}/metrics")
+    if node.console is not None:
+        say(f"console: {node.console.address}")
     took_ms = 1e3 * (time.monotonic() - began)
     for listener in node.listening:
         say(f"ready: {listener} (node {node.node_id}, {took_ms:.0f} ms)")

@@ -8,7 +8,7 @@ the first refusal.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import METADATA, Cluster
 from barnabas.client.connection import Connection
 from barnabas.client.failures import raise_for
 from barnabas.errors import KafkaError, UnknownTopicOrPartition
@@ -279,6 +279,37 @@ def describe_cluster(cluster: Cluster) -> Struct:
         return answer
 
     return cluster.retrying(step)
+
+
+def cluster_operations(cluster: Cluster) -> int:
+    """Returns the operations with the cluster that the user may do, as a bit set of AclOperation
+    codes (KIP-430; Kafka 2.8 and later). Raises KafkaError, ClientError."""
+    body = request(DESCRIBE_CLUSTER).cls(includeClusterAuthorizedOperations=True)
+
+    def step() -> int:
+        answer = cluster.any_connection().call(DESCRIBE_CLUSTER, body)
+        raise_for(answer.errorCode, "cluster", answer.errorMessage)
+        return int(answer.clusterAuthorizedOperations)
+
+    return cluster.retrying(step)
+
+
+def topic_operations(cluster: Cluster, name: str) -> int:
+    """Returns the operations with a topic that the user may do, as a bit set of AclOperation codes
+    (KIP-430; Kafka 2.3 and later). Raises UnknownTopicOrPartition, KafkaError, ClientError."""
+    message = request(METADATA)
+    body = message.cls(
+        topics=[message.struct("topics")(name=name)],
+        allowAutoTopicCreation=False,
+        includeTopicAuthorizedOperations=True,
+    )
+
+    def step() -> int:
+        (row,) = cluster.any_connection().call(METADATA, body, low=8).topics
+        raise_for(row.errorCode, f"topic {name}")
+        return int(row.topicAuthorizedOperations)
+
+    return cluster.retrying(step, timeout_s=min(2.0, cluster.timeout_s))
 
 
 def describe_log_dirs(

@@ -74,6 +74,11 @@ class Reader:
         """Returns the next offset to read in each partition."""
         return {index: place.offset for index, place in self._places.items()}
 
+    @property
+    def is_at_end(self) -> bool:
+        """Returns whether all records up to the ends have been read."""
+        return not self._open()
+
     def __iter__(self) -> Iterator[tuple[int, Record]]:
         for found in self.portions():
             yield from found

@@ -59,7 +59,8 @@ LAYERS["coordinator.coordinators"] = JOURNAL | {"coordinator", "controller"} | C
 LAYERS["telemetry"] = JOURNAL | {"security", "coordinator"} | COORDINATORS
 LAYERS["api"] = LAYERS["telemetry"] | {"quotas", "controller", "telemetry"}
 LAYERS["stages"] = LAYERS["api"] | {"tls", "api", "coordinator.coordinators", "public"}
-LAYERS["node"] = LAYERS["stages"] | {"stages"}
+LAYERS["console"] = BASE | {"wire", "hooks", "client", "security", "telemetry", "public"}
+LAYERS["node"] = LAYERS["stages"] | {"stages", "console"}
 LAYERS["cli"] = LAYERS["testing"] = LAYERS["node"] | {"node", "scan", "spark"}
 # These see the client, the wire, the hooks, the codec and the public API only.
 LAYERS |= {
