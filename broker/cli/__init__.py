@@ -33,6 +33,7 @@ COMMANDS = {
     "log": "show the contents of the files of a log directory",
     "checkpoint": "show, verify and rewind Spark's checkpoints; copy offsets to and from groups",
     "spark-load": "load topics into parquet files by Spark, batch after batch, each record once",
+    "completion": "print the function that completes commands in bash, zsh or fish",
 }
 
 DESCRIPTION = """\

@@ -2,7 +2,9 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from cli.conftest import COMMAND, run_command
@@ -77,6 +79,9 @@ def test_a_start_pays_for_neither_suggestions_nor_completion():
         ("barnabas topics ", {"list", "create", "describe", "alter", "delete"}),
         ("barnabas topics create --part", {"--partitions"}),
         ("barnabas produce --codec z", {"zstd"}),
+        ("barnabas help to", {"topics"}),
+        ("barnabas help topics cr", {"create"}),
+        ("barnabas completion ", {"bash", "zsh", "fish"}),
     ],
 )
 def test_completion(line: str, wanted: set[str], tmp_path):
@@ -92,3 +97,70 @@ def test_completion(line: str, wanted: set[str], tmp_path):
     subprocess.run([COMMAND], env=environment, check=True, stdout=subprocess.DEVNULL, timeout=30)
     found = {word.strip() for word in answer.read_text().split("\n")}
     assert wanted <= found
+
+
+# What each shell does when somebody types `barnabas topics cr` and Tab; it prints the words.
+TAB = {
+    "bash": """
+        eval "$(barnabas completion bash)"
+        COMP_WORDS=(barnabas topics cr) COMP_CWORD=2 COMP_LINE="barnabas topics cr"
+        COMP_POINT=18 COMP_TYPE=9
+        _python_argcomplete barnabas cr topics
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """,
+    "zsh": """
+        autoload -U compinit && compinit -D -u
+        eval "$(barnabas completion zsh)"
+        _describe() { print -l -- "${completions[@]}" }  # it works inside of a line editor only
+        BUFFER="barnabas topics cr" CURSOR=18 words=(barnabas topics cr)
+        _python_argcomplete
+    """,
+    "fish": """
+        barnabas completion fish | source
+        complete -C "barnabas topics cr"
+    """,
+}
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("argcomplete"), reason="needs argcomplete")
+@pytest.mark.parametrize("shell", TAB)
+def test_a_shell_completes_by_the_function_that_the_command_prints(shell: str):
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    path = f"{Path(COMMAND).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [shell, "-c", TAB[shell]],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PATH": path},
+    )
+    assert done.returncode == 0, done.stderr
+    words = [line.split("\t")[0].split(":")[0].strip() for line in done.stdout.splitlines()]
+    assert [word for word in words if word] == ["create"], done.stderr
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("argcomplete"), reason="needs argcomplete")
+@pytest.mark.parametrize(
+    ("shell", "said"),
+    [
+        ("bash", "complete -o nospace"),
+        ("zsh", "compdef _python_argcomplete barnabas"),
+        ("fish", "complete --command barnabas"),
+    ],
+)
+def test_the_function_of_each_shell(shell: str, said: str):
+    assert said in run_command("completion", shell).text
+
+
+def test_completion_without_its_package_says_what_to_install(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\n"
+        "real = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name == 'argcomplete' else real(name, *a)\n"
+    )
+    got = run_command("completion", "bash", PYTHONPATH=str(tmp_path))
+    assert got.status == 1 and got.out == b""
+    assert got.err == (
+        "barnabas: completion needs argcomplete: pip install 'barnabas[completion]'.\n"
+    )
