@@ -3,7 +3,8 @@
 Each broker is its own process, `barnabas start` with the given settings. Below the log directory
 are `broker-1`, `broker-2`, ... and `zookeeper`; beside each broker's directory is its log
 `broker-1.log`, which each start overwrites. Ports follow those of the given listeners. When
-zookeeper.connect is set, the brokers use that ZooKeeper and the command starts none.
+zookeeper.connect is set, the brokers use that ZooKeeper and the command starts none. The logs are
+text, because the command reads them.
 
 The command reports a broker that ends, and the others continue. The stop ends one broker after
 another, so that each one hands over its leadership, and ZooKeeper last. A second signal kills them.
@@ -187,6 +188,7 @@ class DevelopmentCluster:
         found = {name: str(value) for name, value in defaults.items() if not is_set(name)}
         found["node.id"] = str(number)
         found["metadata.store"] = "zookeeper"
+        found["logging.format"] = "text"
         found["zookeeper.connect"] = connect
         found["log.dirs"] = ",".join(str(row / f"broker-{number}") for row in self._folders)
         for name in LISTENERS:

@@ -2,7 +2,8 @@
 
 Users and scripts read its output: one line for each fact on standard error, the last one
 `ready: PLAINTEXT://127.0.0.1:9092` when the broker serves clients. When it cannot start, it prints
-one line with the reason and the remedy, and returns exit status 1.
+one line with the reason and the remedy, and returns exit status 1. With logging.format=json each of
+these lines is a JSON object (telemetry/json_lines.py), except errors in the settings themselves.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Callable
 from queue import SimpleQueue
 
 from barnabas.cli.parser import usage_error
@@ -75,13 +77,28 @@ def broker_count(text: str) -> int:
     return count
 
 
-def say(text: str) -> None:
+def say(text: str, _level: int = logging.INFO) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def refuse(text: str) -> int:
-    say(f"barnabas: {text}")
+def refuse(text: str, say: Callable[..., None] = say) -> int:
+    say(f"barnabas: {text}", logging.ERROR)
     return 1
+
+
+def begin_logging(config: BrokerConfig, is_quiet: bool) -> Callable[..., None]:
+    """Sets the form and the level of this process's log. Returns the function that prints the lines
+    of the start in the same form."""
+    logging.basicConfig(
+        level=logging.WARNING if is_quiet else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    if config.text("logging.format") == "text":
+        return say
+    from barnabas.telemetry import json_lines  # few brokers need it
+
+    return json_lines.begin()
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -98,19 +115,17 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     if arguments.cluster is not None:
         return start_cluster(config, arguments)
-    logging.basicConfig(
-        level=logging.WARNING if arguments.quiet else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    say = begin_logging(config, arguments.quiet)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.disable()  # a start makes no garbage; the search for it takes a tenth of the start
     from barnabas.cli.limits import raise_and_read
     from barnabas.node import CannotStart, Node
 
     limits = raise_and_read()
-    for line in (*config.notices, *config.warnings):
+    for line in config.notices:
         say(line)
+    for line in config.warnings:
+        say(line, logging.WARNING)
     # This is no Event: a signal handler may interrupt wait() while it holds its lock; set() would
     # then wait for this lock, and the broker would never stop. put() takes no such lock.
     stop: SimpleQueue[int] = SimpleQueue()
@@ -120,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         node.start()
     except CannotStart as error:
-        return refuse(str(error))
+        return refuse(str(error), say)
     finally:
         gc.freeze()
         gc.set_threshold(GC_EVERY, *gc.get_threshold()[1:])

@@ -55,6 +55,7 @@ OWN = {
     "allow.unauthenticated.remote",
     "log.durability",
     "log.scrub.bytes.per.second",
+    "logging.format",
     "max.decompressed.bytes",
     "max.tls.handshakes",
     "metadata.store",
