@@ -22,7 +22,7 @@ COMMANDS = {
     "offsets": "show the first and the end offset of partitions, and the offset of a time",
     "groups": "list, describe, reset and delete consumer and share groups",
     "transactions": "list, describe and abort transactions; find hanging ones",
-    "configs": "show and change settings of topics and brokers",
+    "configs": "show and change settings of topics and brokers, and levels of loggers",
     "users": "list, set and remove SCRAM users",
     "acls": "list, add and remove access rules",
     "quotas": "list, set and remove quotas of users, client ids and addresses",

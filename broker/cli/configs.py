@@ -1,4 +1,5 @@
-"""`barnabas configs`: shows and changes the settings of topics and of running brokers."""
+"""`barnabas configs`: shows and changes the settings of topics and of running brokers, and the
+levels of their loggers."""
 
 import argparse
 from typing import Any
@@ -13,13 +14,24 @@ from barnabas.cli.connecting import (
 from barnabas.cli.output import did, fail, json_document, say, table
 from barnabas.cli.topics import key_and_value
 from barnabas.client import ConfigChange, Resource, alter_configs, describe_configs
-from barnabas.client.admin import APPEND, BROKER, DELETE, SET, SOURCES, SUBTRACT, TOPIC
+from barnabas.client.admin import (
+    APPEND,
+    BROKER,
+    BROKER_LOGGER,
+    DELETE,
+    SET,
+    SOURCES,
+    SUBTRACT,
+    TOPIC,
+)
 
-KINDS = ("topic", "broker", "default")
+KINDS = {"topic": TOPIC, "broker": BROKER, "default": BROKER, "loggers": BROKER_LOGGER}
 UNKNOWN, DEFAULT = -1, 5  # sources: before Kafka 1.1 a broker sends only whether it is the default
 
 EPILOG = """\
-KIND is topic (with a name), broker (with its id), or default (settings of all brokers).
+KIND is topic (with a name), broker (with its id), default (settings of all brokers), or loggers
+(with the id of their broker). A level is TRACE, DEBUG, INFO, WARN, ERROR or FATAL; it lasts until
+the broker stops, and a logger without its own has that of its parent, the last one of `root`.
 
 examples:
   barnabas configs describe topic news           the settings that are not at their default
@@ -28,6 +40,9 @@ examples:
   barnabas configs alter topic news --append cleanup.policy=compact
   barnabas configs alter topic news --delete retention.ms
   barnabas configs alter default --add log.cleaner.threads=2
+  barnabas configs describe loggers 1
+  barnabas configs alter loggers 1 --add barnabas.controller=DEBUG
+  barnabas configs alter loggers 1 --delete barnabas.controller
   barnabas configs describe --unsupported        settings that this build accepts without effect
 """
 
@@ -107,10 +122,13 @@ def _resource(arguments: argparse.Namespace) -> Resource | str:
     if kind == "default":
         return Resource(BROKER, "") if name is None else "`default` takes no name. Leave it out."
     if not name:
-        return f"the {kind} is missing: `barnabas configs {arguments.action} {kind} NAME`."
+        what, word = ("id of the broker", "ID") if kind == "loggers" else (kind, "NAME")
+        return f"the {what} is missing: `barnabas configs {arguments.action} {kind} {word}`."
     if kind == "broker" and not name.isdecimal():
         return f"{name!r} is not a broker's id. Give its number, or use `default` for all brokers."
-    return Resource(TOPIC if kind == "topic" else BROKER, name)
+    if kind == "loggers" and not name.isdecimal():
+        return f"{name!r} is not a broker's id. Give the number of the broker of the loggers."
+    return Resource(KINDS[kind], name)
 
 
 def _describe(resource: Resource, arguments: argparse.Namespace) -> int:

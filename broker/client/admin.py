@@ -16,7 +16,8 @@ from barnabas.wire import Struct, request
 
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, DESCRIBE_CONFIGS = 19, 20, 21, 32
 DESCRIBE_LOG_DIRS, CREATE_PARTITIONS, ALTER_CONFIGS, DESCRIBE_CLUSTER = 35, 37, 44, 60
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+OF_ONE_BROKER = (BROKER, BROKER_LOGGER)  # that broker answers
 SET, DELETE, APPEND, SUBTRACT = range(4)
 SOURCES = {
     0: "unknown",
@@ -43,7 +44,8 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """The owner of settings: a topic, or a broker by its id; the empty name means all brokers."""
+    """The owner of settings: a topic, a broker by its id (the empty name means all brokers), or the
+    loggers of the broker with this id, whose settings are their levels."""
 
     kind: int
     name: str
@@ -51,6 +53,8 @@ class Resource:
     def __str__(self) -> str:
         if self.kind == TOPIC:
             return f"topic {self.name}"
+        if self.kind == BROKER_LOGGER:
+            return f"loggers of broker {self.name}"
         return f"broker {self.name}" if self.name else "all brokers"
 
 
@@ -227,7 +231,7 @@ def alter_configs(
     body = message.cls(resources=[row], validateOnly=validate_only)
 
     def step() -> None:
-        to_broker = resource.kind == BROKER and resource.name
+        to_broker = resource.kind in OF_ONE_BROKER and resource.name
         connection = _owner(cluster, resource) if to_broker else cluster.controller()
         answer = connection.call(ALTER_CONFIGS, body)
         _first_refusal(_refusals(answer.responses, lambda _: str(resource)))
@@ -238,7 +242,7 @@ def alter_configs(
 def _owner(cluster: Cluster, resource: Resource) -> Connection:
     """Returns the connection for a resource: each broker answers for its own settings, any broker
     for topics."""
-    if resource.kind == BROKER and resource.name.isdecimal():
+    if resource.kind in OF_ONE_BROKER and resource.name.isdecimal():
         return cluster.connection_to(int(resource.name))
     return cluster.any_connection()
 

@@ -96,11 +96,37 @@ def test_settings_of_a_broker(barnabas: Run):
     assert barnabas("configs", "alter", "default", "--delete", "log.cleaner.threads").status == 0
 
 
+def test_levels_of_loggers(barnabas: Run):
+    """Both brokers have a logger named root."""
+
+    def level() -> str:
+        rows = json.loads(barnabas("configs", "describe", "loggers", broker, "--json").text)
+        [root] = [row for row in rows if row["name"] == "root"]
+        assert (root["source"], root["readOnly"]) == ("logger", False)
+        return str(root["value"])
+
+    found = json.loads(barnabas("cluster", "describe", "--json").text)
+    broker = str(found["brokers"][0]["broker"])
+    before = level()
+    words = ("configs", "alter", "loggers", broker, "--add")
+    try:
+        got = barnabas(*words, "root=FATAL")
+        assert got.status == 0 and got.err == f"altered loggers of broker {broker}: root\n"
+        assert level() == "FATAL"
+    finally:
+        assert barnabas(*words, f"root={before}").status == 0
+    refused = barnabas(*words, "root=LOUD")
+    assert refused.status == 1 and "(INVALID_CONFIG)" in refused.err
+    assert level() == before
+
+
 def test_wrong_options_are_reported():
     for words, part in (
         (("configs", "describe"), "give a KIND"),
         (("configs", "describe", "broker", "one"), "not a broker's id"),
         (("configs", "describe", "topic"), "the topic is missing"),
+        (("configs", "describe", "loggers"), "the id of the broker is missing"),
+        (("configs", "alter", "loggers", "one", "--add", "root=INFO"), "not a broker's id"),
         (("configs", "alter", "topic", "t"), "nothing to alter"),
         (("configs", "alter", "topic", "t", "--add", "a=1", "--delete", "a"), "given twice"),
         (("topics", "list", "-b", "x:y"), "HOST:PORT"),
