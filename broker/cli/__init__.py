@@ -23,6 +23,7 @@ COMMANDS = {
     "groups": "list, describe, reset and delete consumer and share groups",
     "transactions": "list, describe and abort transactions; find hanging ones",
     "configs": "show and change settings of topics and brokers, and levels of loggers",
+    "config": "check a settings file: which lines have an effect, which are refused, and why",
     "users": "list, set and remove SCRAM users",
     "acls": "list, add and remove access rules",
     "quotas": "list, set and remove quotas of users, client ids and addresses",

@@ -1,15 +1,16 @@
 """The static configuration of a broker: defaults < file < environment < --set.
 
-`BrokerConfig.load` reads all sources, raises ConfigError with one line for each problem, and fills
-two lists for the log: `warnings` (settings that do not have the expected effect) and `notices` (how
-the broker reads a stock file of Kafka). It never changes afterwards; dynamic_config.py adds the
-dynamic settings.
+`Given` reads all sources. `BrokerConfig.load` checks them, raises ConfigError with one line for
+each problem, and fills two lists for the log: `warnings` (settings that do not have the expected
+effect) and `notices` (how the broker reads a stock file of Kafka). It never changes afterwards;
+dynamic_config.py adds the dynamic settings. `ineffective` says why given settings have no effect;
+the start and `barnabas config check` both ask it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from barnabas.config.access import access_problems
 from barnabas.config.connection_limits import OVERRIDES, listener_limit, parse_overrides
@@ -18,7 +19,7 @@ from barnabas.config.environment import settings_from
 from barnabas.config.layers import Layers, TypedAccess, value_in_force
 from barnabas.config.listeners import Listener, Listeners, is_loopback
 from barnabas.config.logins import inter_broker_problems, login_problems, login_setting
-from barnabas.config.properties import parse_properties
+from barnabas.config.properties import Property, parse_properties
 from barnabas.config.protection import base_name, protection_problems
 from barnabas.config.providers import Providers, check_private, read_limited, refers
 from barnabas.config.replica_selector import SELECTOR, selector_problems
@@ -34,6 +35,18 @@ QUORUM = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
 # Settings without effect that other lines of the start explain.
 ALONE = "on a single node"  # reasons that begin with this do not apply in a cluster
 EXPLAINED_APART = frozenset(("process.roles", "controller.listener.names", *QUORUM))
+NO_LISTENER = "no listener has this name in small letters. It has no effect."
+NO_ZOOKEEPER = (
+    "this node keeps its metadata in its own embedded store. metadata.store=zookeeper would use"
+    " ZooKeeper."
+)
+# Old names of addresses, and the names that override them.
+OLD_ADDRESSES = {
+    "host.name": "listeners",
+    "port": "listeners",
+    "advertised.host.name": "advertised.listeners",
+    "advertised.port": "advertised.listeners",
+}
 
 # One change may at most halve or double a thread count, as in Kafka: a typing error costs little.
 THREAD_COUNTS = (
@@ -164,29 +177,11 @@ class BrokerConfig(TypedAccess):
     ) -> BrokerConfig:
         """Reads the file `path`, the environment (by default that of the process) and `overrides`
         (`name=value` texts); later sources win. Raises ConfigError."""
-        environ = os.environ if environ is None else environ
-        values: dict[str, str] = {}
-        origins: dict[str, str] = {}
-        doubles = _read_file(os.fspath(path), environ, values, origins) if path else []
-        outside = [
-            (name, value, f"environment {variable}")
-            for name, (value, variable) in settings_from(environ).items()
-        ]
-        for text in overrides:
-            name, equals, value = text.partition("=")
-            if not equals or not name.strip():
-                raise ConfigError(f"--set {text}: not a setting. Write --set name=value.")
-            _check_typed(name.strip())
-            outside.append((name.strip(), value.strip(), "--set"))
-        for name, value, origin in outside:
-            if refers(value):
-                raise ConfigError(
-                    f"{name} ({origin}): ${{...}} works in the settings file only."
-                    " Give the value itself, or move the setting into the file."
-                )
-            values[name], origins[name] = value, origin
-        config = cls(values, origins)
-        config.warnings[:0] = doubles
+        given = Given(path, overrides, environ)
+        if given.problems:
+            raise ConfigError(given.problems)
+        config = cls(given.values, given.origins)
+        config.warnings[:0] = given.doubles
         return config
 
     # -- values --------------------------------------------------------------------------------
@@ -212,11 +207,6 @@ class BrokerConfig(TypedAccess):
     def unknown(self) -> dict[str, str]:
         """Returns the given settings that are not in the table; plugins may have them."""
         return {name: text for name, text in self.values.items() if not _is_known(name)}
-
-    def without_effect(self) -> list[str]:
-        """Returns the given settings that have no effect in this build."""
-        known = (BROKER_SETTINGS[n] for n in self.values if n in BROKER_SETTINGS)
-        return sorted(s.name for s in known if not s.is_effective)
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
         """Returns the given texts whose names begin with `prefix`; a plugin reads its settings this
@@ -289,6 +279,9 @@ class BrokerConfig(TypedAccess):
                     problems += inter_broker_problems(self.values, between)
         if problems:
             raise ConfigError(problems)
+        names = {listener.name.lower() for listener in self.listeners}
+        # The given settings that have no effect, each with the reason.
+        self.ineffective = ineffective(self.values, self.metadata_store == "embedded", names)
         self._warn()
         self._notice()
 
@@ -332,20 +325,11 @@ class BrokerConfig(TypedAccess):
         ]
 
     def _warn(self) -> None:
-        unknown = [n for n in sorted(self.unknown()) if not n.startswith(SILENT_PREFIXES)]
-        for number, name in enumerate(unknown):
-            meant = nearest(name, BROKER_SETTINGS) if number < SUGGESTIONS_MAX else ""
-            self.warnings.append(
-                f"{name}{self._where(name)}: this setting is not known.{meant} It is kept for"
-                " plugins and has no other effect; check the spelling."
-            )
-        bound = {listener.name.lower() for listener in self.listeners}
-        for name in sorted(self.values):
-            limit = listener_limit(name)
-            if limit and limit.listener not in bound:
-                self.warnings.append(
-                    f"{name}: no listener has this name in small letters. It has no effect."
-                )
+        for name, why in self.ineffective.items():
+            if not _is_known(name) and not name.startswith(SILENT_PREFIXES):
+                self.warnings.append(f"{name}{self._where(name)}: {why}")
+            elif why == NO_LISTENER:
+                self.warnings.append(f"{name}: {why}")
         for listener in self.listeners:
             if is_loopback(listener.host):
                 continue
@@ -365,16 +349,12 @@ class BrokerConfig(TypedAccess):
         return listener.protocol == "PLAINTEXT" or (TlsSettings(self.values, listener).is_anonymous)
 
     def _notice_without_effect(self) -> None:
-        """Adds one notice for each reason; leaves out the settings that other lines explain, and
-        in a cluster those that have no effect on a single node."""
+        """Adds one notice for each reason; leaves out the settings that other lines explain."""
         names: dict[str, list[str]] = {}
-        for name in self.without_effect():
-            why = BROKER_SETTINGS[name].why_without_effect
-            if name in EXPLAINED_APART or (
-                why.startswith(ALONE) and self.metadata_store != "embedded"
-            ):
-                continue
-            names.setdefault(why, []).append(name)
+        for name, why in self.ineffective.items():
+            setting = BROKER_SETTINGS.get(name)
+            if setting and not setting.is_effective and name not in EXPLAINED_APART:
+                names.setdefault(why, []).append(name)
         for why, found in names.items():
             verb = "has" if len(found) == 1 else "have"
             self.notices.append(f"{', '.join(found)} {verb} no effect: {why}.")
@@ -393,10 +373,7 @@ class BrokerConfig(TypedAccess):
     def _notice(self) -> None:
         embedded = self.metadata_store == "embedded"
         if embedded and self["zookeeper.connect"]:
-            self.notices.append(
-                "zookeeper.connect is not used: this node keeps its metadata in its own embedded"
-                " store. metadata.store=zookeeper would use ZooKeeper."
-            )
+            self.notices.append(f"zookeeper.connect is not used: {NO_ZOOKEEPER}")
         if not self.is_set("log.dirs") and not self.is_set("log.dir"):
             self._notice_default_directory()
         kraft = [n for n in ("process.roles", *QUORUM) if self.is_set(n)]
@@ -431,31 +408,117 @@ def _check_typed(name: str) -> None:
         )
 
 
-def _read_file(
-    path: str, environ: Mapping[str, str], values: dict[str, str], origins: dict[str, str]
-) -> list[str]:
-    """Adds the settings of a file to `values` and `origins`; returns the warnings about keys that
-    it sets twice. Raises ConfigError."""
-    providers = Providers(environ)
-    lines: dict[str, int] = {}
-    doubles = []
-    secret_files: dict[str, str] = {}
-    for entry in parse_properties(read_limited(path), path):
-        text = entry.value
-        from_files: set[str] = set()
-        if refers(text):
-            text, from_files = providers.resolve(entry.key, text)
-        setting = BROKER_SETTINGS.get(base_name(entry.key))
-        if setting and setting.is_sensitive and text:
-            for secret_file in from_files or ({path} if text == entry.value else ()):
-                secret_files[secret_file] = entry.key
-        if entry.key in lines:
-            doubles.append(
-                f"{entry.key}: set on line {lines[entry.key]} and again on line {entry.line} of"
-                f" {path}; the last one counts."
+def ineffective(
+    values: Mapping[str, str], is_embedded: bool, listeners: Collection[str] | None = None
+) -> dict[str, str]:
+    """Returns the given settings that have no effect on a broker, by name, each with the reason.
+
+    `values`: texts by name; `is_embedded`: the broker keeps its metadata itself; `listeners`: the
+    names of the bound listeners in lower case, None if they are not known."""
+    reasons: dict[str, str] = {}
+    unknown_count = 0
+    for name in sorted(values):
+        own = tls_setting(name) or login_setting(name)
+        setting = BROKER_SETTINGS.get(own.base if own else name)
+        limit = listener_limit(name)
+        newer = OLD_ADDRESSES.get(name)
+        if limit is not None:
+            if listeners is not None and limit.listener not in listeners:
+                reasons[name] = NO_LISTENER
+        elif name.startswith("config.providers."):
+            reasons[name] = BROKER_SETTINGS["config.providers"].why_without_effect
+        elif setting is None:
+            if _is_known(name) or name.startswith(SILENT_PREFIXES):
+                continue
+            meant = nearest(name, BROKER_SETTINGS) if unknown_count < SUGGESTIONS_MAX else ""
+            unknown_count += 1
+            reasons[name] = (
+                f"this setting is not known.{meant} It is kept for plugins and has no other effect;"
+                " check the spelling."
             )
-        lines[entry.key] = entry.line
-        values[entry.key], origins[entry.key] = text, f"{path} line {entry.line}"
-    for secret_file, key in secret_files.items():
-        check_private(secret_file, key)
-    return doubles
+        elif not setting.is_effective:
+            why = setting.why_without_effect
+            if is_embedded or not why.startswith(ALONE):
+                reasons[name] = why
+        elif newer in values and not (name == "port" and "advertised.host.name" in values):
+            reasons[name] = f"{newer} is set and overrides it"
+        elif is_embedded and name.startswith("zookeeper."):
+            reasons[name] = NO_ZOOKEEPER
+    return reasons
+
+
+class Given:
+    """What the sources of a start give, before it is checked.
+
+    `values` and `origins` by name; `lines`: those of the file, in order, with the values before
+    references are replaced; `doubles`: warnings about keys that the file sets twice; `problems`:
+    values that cannot be found, and files that others may read."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        overrides: Iterable[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """The arguments are those of BrokerConfig.load. Raises ConfigError when the file cannot be
+        read at all, or an override is not a setting."""
+        environ = os.environ if environ is None else environ
+        self.values: dict[str, str] = {}
+        self.origins: dict[str, str] = {}
+        self.lines: list[Property] = []
+        self.doubles: list[str] = []
+        self.problems: list[str] = []
+        if path:
+            self._read_file(os.fspath(path), Providers(environ))
+        for name, (value, variable) in settings_from(environ).items():
+            self._override(name, value, f"environment {variable}")
+        for text in overrides:
+            name, equals, value = text.partition("=")
+            if not equals or not name.strip():
+                raise ConfigError(f"--set {text}: not a setting. Write --set name=value.")
+            _check_typed(name.strip())
+            self._override(name.strip(), value.strip(), "--set")
+
+    def _override(self, name: str, value: str, origin: str) -> None:
+        if refers(value):
+            raise ConfigError(
+                f"{name} ({origin}): ${{...}} works in the settings file only."
+                " Give the value itself, or move the setting into the file."
+            )
+        self.values[name], self.origins[name] = value, origin
+
+    def _read_file(self, path: str, providers: Providers) -> None:
+        """Adds the settings of a file."""
+        self.lines = parse_properties(read_limited(path), path)
+        numbers: dict[str, int] = {}
+        secret_files: dict[str, str] = {}
+        for entry in self.lines:
+            text = entry.value
+            from_files: set[str] = set()
+            if refers(text):
+                try:
+                    text, from_files = providers.resolve(entry.key, text)
+                except ConfigError as error:
+                    self.problems += error.problems
+                    text = ""
+            setting = BROKER_SETTINGS.get(base_name(entry.key))
+            if setting and setting.is_sensitive and text:
+                for secret_file in from_files or ({path} if text == entry.value else ()):
+                    secret_files[secret_file] = entry.key
+            if entry.key in numbers:
+                self.doubles.append(
+                    f"{entry.key}: set on line {numbers[entry.key]} and again on line {entry.line}"
+                    f" of {path}; the last one counts."
+                )
+            numbers[entry.key] = entry.line
+            self.values[entry.key], self.origins[entry.key] = text, origin_of(path, entry)
+        for secret_file, key in secret_files.items():
+            try:
+                check_private(secret_file, key)
+            except ConfigError as error:
+                self.problems += error.problems
+
+
+def origin_of(path: str, entry: Property) -> str:
+    """Returns the place of a setting in a file, as messages name it."""
+    return f"{path} line {entry.line}"

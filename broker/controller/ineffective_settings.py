@@ -53,12 +53,18 @@ def warn(dynamic: DynamicConfig, state: ClusterState) -> None:
 def not_applied(dynamic: DynamicConfig) -> list[str]:
     """Returns the settings that request more replicas than partitions have."""
     lines = []
-    for name, instead in NOT_APPLIED.items():
-        given = dynamic.layers.given(BROKER_SETTINGS[name])
-        if given and dynamic.integer(name) > 1:
-            where = _origin(dynamic, name, given[0].source)
-            lines.append(f"{name}={given[0].text} ({where}) is not applied: {instead}.")
+    for name in names_not_applied(dynamic):
+        given = dynamic.layers.given(BROKER_SETTINGS[name])[0]
+        where = _origin(dynamic, name, given.source)
+        lines.append(f"{name}={given.text} ({where}) is not applied: {NOT_APPLIED[name]}.")
     return lines
+
+
+def names_not_applied(dynamic: DynamicConfig) -> list[str]:
+    """Returns the names of the given settings that request more replicas than partitions have on a
+    single node; NOT_APPLIED has the reasons."""
+    given = [name for name in NOT_APPLIED if dynamic.layers.given(BROKER_SETTINGS[name])]
+    return [name for name in given if dynamic.integer(name) > 1]
 
 
 def not_applied_topics(state: ClusterState) -> list[str]:
