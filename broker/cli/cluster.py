@@ -19,7 +19,8 @@ from barnabas.cli.connecting import (
 )
 from barnabas.cli.output import count_of, did, fail, json_document, say, table
 from barnabas.client import ClientError, Cluster, Partition, Resource, Topic, describe_configs
-from barnabas.client.admin import BROKER, TOPIC
+from barnabas.client.admin import BROKER
+from barnabas.client.health import problems_of
 from barnabas.client.log_dir_moves import (
     Replica,
     alter_replica_log_dirs,
@@ -38,7 +39,7 @@ from barnabas.client.reassignments import (
 )
 from barnabas.errors import KafkaError, LeaderNotAvailable, ReplicaNotAvailable
 
-LISTENERS, MIN_ISR = "listeners", "min.insync.replicas"
+LISTENERS = "listeners"
 POLL_S = 0.5
 PROGRESS_S = 5
 TOGETHER = 50  # partitions that `drain` moves at once
@@ -203,24 +204,7 @@ def _partitions(topics: Iterable[Topic]) -> Iterator[tuple[Place, Partition]]:
 
 def _health(cluster: Cluster, arguments: argparse.Namespace) -> int:
     topics = cluster.topics()
-    problems: list[dict[str, Any]] = []
-    if cluster.controller_id < 0:
-        problems.append({"problem": "there is no controller"})
-    minimums: dict[str, int] = {}
-    for (name, index), row in _partitions(topics.values()):
-        missing = [broker for broker in row.replicas if broker not in row.in_sync]
-        if row.leader < 0:
-            text = "no leader"
-        elif not missing:
-            continue
-        else:
-            if name not in minimums:
-                minimums[name] = _min_isr(cluster, name)
-            brokers = ", ".join(map(str, missing))
-            text = f"not in sync: {brokers}"
-            if len(row.in_sync) < minimums[name]:
-                text += f"; fewer in sync than {MIN_ISR}={minimums[name]}: acks=all is refused"
-        problems.append({"topic": name, "partition": index, "problem": text})
+    problems = problems_of(cluster, topics)
     if arguments.json:
         json_document({"isHealthy": not problems, "problems": problems})
     elif problems:
@@ -230,11 +214,6 @@ def _health(cluster: Cluster, arguments: argparse.Namespace) -> int:
         counted = count_of(len(cluster.brokers), "broker"), count_of(len(topics), "topic")
         say(f"healthy: {', '.join(counted)}, all replicas in sync")
     return 1 if problems else 0
-
-
-def _min_isr(cluster: Cluster, topic: str) -> int:
-    found = describe_configs(cluster, Resource(TOPIC, topic))
-    return next((int(row.value) for row in found if row.name == MIN_ISR), 1)
 
 
 def _under_replicated(cluster: Cluster, arguments: argparse.Namespace) -> int:

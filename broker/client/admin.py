@@ -322,17 +322,40 @@ def describe_log_dirs(
     """Returns the log directories of a broker: rows of DescribeLogDirs (35) with the sizes of
     partitions in bytes. `topics`: topic -> partitions; None: all. Raises KafkaStorageError for a
     directory that failed, ClientError."""
+
+    def step() -> list[Struct]:
+        rows = log_dirs_at(cluster.connection_to(node_id), topics)
+        _first_refusal(_refusals(rows, lambda r: f"log directory {r.logDir}"))
+        return rows
+
+    return cluster.retrying(step)
+
+
+def log_dirs_at(
+    connection: Connection, topics: Mapping[str, Iterable[int]] | None = None
+) -> list[Struct]:
+    """Returns the log directories of the broker of a connection, also those that failed (their rows
+    have an error code). `topics`: as in describe_log_dirs. Raises KafkaError, ClientError."""
     message = request(DESCRIBE_LOG_DIRS)
     row = message.struct("topics")
     asked = None
     if topics is not None:
         asked = [row(topic=name, partitions=list(found)) for name, found in topics.items()]
-    body = message.cls(topics=asked)
+    answer = connection.call(DESCRIBE_LOG_DIRS, message.cls(topics=asked))
+    raise_for(answer.errorCode, f"log directories of the broker at {connection.address}")
+    return list(answer.results)
 
-    def step() -> list[Struct]:
-        answer = cluster.connection_to(node_id).call(DESCRIBE_LOG_DIRS, body)
-        raise_for(answer.errorCode, f"log directories of broker {node_id}")
-        _first_refusal(_refusals(answer.results, lambda r: f"log directory {r.logDir}"))
-        return list(answer.results)
 
-    return cluster.retrying(step)
+def identity_at(connection: Connection, node_ids: Iterable[int]) -> tuple[int, str] | None:
+    """Returns the id of the broker of a connection, and its setting `listeners`: of several ids it
+    describes the settings of its own only. None: of none of them, for example because the user may
+    not describe settings. Raises ClientError."""
+    message = request(DESCRIBE_CONFIGS)
+    row = message.struct("resources")
+    for node_id in node_ids:
+        asked = row(resourceType=BROKER, resourceName=str(node_id), configurationKeys=["listeners"])
+        answer = connection.call(DESCRIBE_CONFIGS, message.cls(resources=[asked]))
+        for result in answer.results:
+            if not result.errorCode:
+                return node_id, next((one.value or "" for one in result.configs), "")
+    return None

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(not is_built_in(), reason="this build has no TLS
 
 # What is given to the command beside the broker; where status 1 is right, what the broker said.
 RUNS = {
+    "status": ("", ""),
     "cluster describe": ("", ""),
     "cluster health": ("", ""),
     "cluster under-replicated": ("", ""),
