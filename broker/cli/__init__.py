@@ -16,6 +16,7 @@ from barnabas.cli.parser import CommandParser, nearest, usage_error
 COMMANDS = {
     "start": "run a broker in the foreground; no configuration is needed",
     "status": "whether a broker is up, its listeners, its disks, and what is wrong",
+    "doctor": "why clients cannot use a broker, and what to do",
     "cluster": "brokers, health, elections of leaders; move partitions, drain a broker",
     "topics": "list, create, describe, alter and delete topics",
     "produce": "send lines of standard input or of files as records",

@@ -66,8 +66,8 @@ RUNS = {
     "checkpoint verify": ("DIR/there --broker", ""),
     "checkpoint to-group": ("copies DIR/there", ""),
 }
-# With a test of its own below, and in tests/spark/test_sink_security.py.
-ELSEWHERE = {"mirror", "spark-load"}
+# With a test of its own below, in tests/spark/test_sink_security.py, in tests/cli/test_doctor.py.
+ELSEWHERE = {"mirror", "spark-load", "doctor"}
 
 
 def words_of_commands():
