@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from barnabas.config import TopicConfig
 from barnabas.errors import (
@@ -55,6 +56,25 @@ def steady(partition: Partition, brokers: Mapping[int, Broker]) -> list[int]:
         for broker_id in state.isr
         if broker_id in brokers and brokers[broker_id].epoch <= partition.state_zxid
     ]
+
+
+def without_restarted(partition: Partition, cluster: ClusterState) -> Partition:
+    """Returns the partition as if the members of its ISR that have restarted since its state was
+    written were not in the ISR, and did not lead. A state that is written for another reason than a
+    failure must not keep them: they would be steady then. A single node has nobody else."""
+    state, brokers = partition.state, cluster.brokers
+    if state is None or not cluster.is_shared:
+        return partition
+    restarted = {
+        broker_id
+        for broker_id in state.isr
+        if broker_id in brokers and brokers[broker_id].epoch > partition.state_zxid
+    }
+    if not restarted:
+        return partition
+    isr = tuple(broker_id for broker_id in state.isr if broker_id not in restarted)
+    leader = NO_LEADER if state.leader in restarted else state.leader
+    return replace(partition, state=replace(state, leader=leader, isr=isr))
 
 
 def after_failures(
@@ -285,7 +305,8 @@ class Elections:
         if partition.state is not None and first == partition.state.leader in state.brokers:
             raise ElectionNotNeeded()
         candidates = usable.keys() - self._leaving.keys()
-        after = preferred(partition, candidates, state.controller_epoch)
+        known = without_restarted(partition, state)
+        after = preferred(known, candidates, state.controller_epoch)
         if after is None:
             raise PreferredLeaderNotAvailable()
         return after
@@ -322,7 +343,10 @@ class Elections:
         for name, index, partition in _partitions(state):
             candidates = self._usable(state, name, index).keys() - self._leaving.keys()
             after = without_leaving(
-                partition, candidates, self._leaving.keys(), state.controller_epoch
+                without_restarted(partition, state),
+                candidates,
+                self._leaving.keys(),
+                state.controller_epoch,
             )
             if after is not None:
                 changed.append(_write_of(name, index, partition, after))

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from barnabas.controller.elections import reassigned, with_replicas
+from barnabas.controller.elections import reassigned, with_replicas, without_restarted
 from barnabas.errors import (
     InvalidReplicaAssignment,
     KafkaError,
@@ -157,7 +157,8 @@ def _next_epochs(
         replicas = assignment.partitions[index]
         if set(replicas) == set(partition.replicas):
             continue
-        after = with_replicas(partition, replicas, state.brokers, state.controller_epoch)
+        known = without_restarted(partition, state)
+        after = with_replicas(known, replicas, state.brokers, state.controller_epoch)
         if after is not None:
             path = znodes.partition_state_path(topic.name, index)
             yield SetData(path, after.encode(), partition.state_version)
@@ -206,7 +207,8 @@ def _ends(state: ClusterState, name: str) -> list[Operation]:
         partition = topic.partitions[index]
         removing = assignment.removing_replicas.get(index, ())
         target = tuple(broker for broker in partition.replicas if broker not in removing)
-        after = reassigned(partition, target, state.brokers, state.controller_epoch)
+        known = without_restarted(partition, state)
+        after = reassigned(known, target, state.brokers, state.controller_epoch)
         if after is None:
             continue
         assignment = _with(assignment, index, target, (), ())

@@ -7,9 +7,17 @@ import pytest
 from controller.test_reassignments import Moved
 
 from barnabas.config import BrokerConfig, DynamicConfig, TopicConfig
-from barnabas.controller.elections import Elections, after_failures, preferred, without_leaving
+from barnabas.controller.elections import (
+    Elections,
+    after_failures,
+    preferred,
+    reassigned,
+    with_replicas,
+    without_leaving,
+    without_restarted,
+)
 from barnabas.metadata import znodes
-from barnabas.metadata.cluster_state import Broker, Partition
+from barnabas.metadata.cluster_state import Broker, ClusterState, Partition
 from barnabas.metadata.znodes import BrokerRegistration, PartitionState
 
 WRITTEN = 10
@@ -62,6 +70,19 @@ def found(state):
 )
 def test_after_failures(leader, isr, brokers, unclean, wanted):
     assert found(after_failures(partition(leader, isr), brokers, 9, unclean)) == wanted
+
+
+def test_no_decision_keeps_a_broker_that_has_restarted():
+    """Broker 1 leads, has restarted, and may have lost records."""
+    cluster = ClusterState(brokers=alive(b1=11, b2=2, b3=3, b4=4), is_shared=True)
+    known = without_restarted(partition(1, [1, 2, 3]), cluster)
+    assert found(with_replicas(known, (1, 2, 3, 4), cluster.brokers, 9)) == (2, (2, 3))
+    assert found(without_leaving(known, {1, 3}, {2}, 9)) == (-1, (3,))
+    assert preferred(known, {1, 2, 3}, 9) is None
+    assert reassigned(known, (1, 2), cluster.brokers, 9) is None
+    assert found(reassigned(known, (3, 2), cluster.brokers, 9)) == (3, (2, 3))
+    alone = ClusterState(brokers=alive(b1=11), is_shared=False)
+    assert without_restarted(partition(1, [1]), alone) == partition(1, [1])
 
 
 def test_a_partition_without_a_state_is_left_alone():

@@ -76,6 +76,30 @@ def test_a_follower_that_truncates_and_leads_at_once_has_all_committed_records(t
     assert follower_truncates_and_leads(tmp_path).counts["elections"] >= 2
 
 
+def move_of_a_partition_whose_leader_has_restarted(folder):
+    """The controller knows the new registration of the leader, and has not made another one leader
+    yet, when a move begins. Returns the leader, and the state of the partition."""
+    world = World(1, folder, brokers=4)
+    with world.opened():
+        place, controller, leader = (TOPIC, 1), world._controller(), world.brokers[2]
+        assert controller is world.brokers[1]
+        assert world.partitions()[place].replicas == (2, 3, 4)
+        assert world.leads(leader, world.partitions()[place].log)
+        leader.kill()
+        world._start(leader)
+        controller.reader.refresh_brokers()
+        wanted = {place: (2, 3, 1)}
+        assert controller.reassignments.begin(controller.role.fence(), wanted) == {place: None}
+        return leader.node_id, world.partitions()[place].state
+
+
+def test_a_move_does_not_keep_a_leader_that_has_restarted(tmp_path):
+    """KIP-903: it may have lost records. The state that the move writes would make it a steady
+    member of the ISR."""
+    leader, state = move_of_a_partition_whose_leader_has_restarted(tmp_path)
+    assert state.leader != leader and leader not in state.isr
+
+
 def test_a_truncation_to_the_high_watermark_is_found(tmp_path, monkeypatch):
     def high_watermark(own, high_watermark, _epoch, _end):
         return min(high_watermark, own.end_offset)
