@@ -61,8 +61,8 @@ class Found(NamedTuple):
 
 def messages(visit: Visit) -> Page:
     """The records of a topic: `topic`, `partition` (empty: all), `from` (FROM), `offset`, `time`,
-    `key` and `value` (parts of the text as shown), `decoder`, `count`; `at`: where the page before
-    stopped, as PARTITION:OFFSET,..."""
+    `key` and `value` (parts of the text as shown), `decoder`, `key_decoder`, `count`; `at`: where
+    the page before stopped, as PARTITION:OFFSET,..."""
     name = visit.needed("topic")
     client = visit.client
     client.forget(name)
@@ -71,9 +71,7 @@ def messages(visit: Visit) -> Page:
     if asked >= 0:
         topic.partition(asked)
     partitions = [asked] if asked >= 0 else list(topic.partitions)[:PARTITIONS_MAX]
-    decoder = visit.text("decoder")
-    if decoder not in (TEXT, *visit.own.decoders):
-        raise BadParameter(f"the decoder {decoder[:60]} is not in console.decoders.")
+    decoder, key_decoder = visit.text("decoder"), visit.text("key_decoder")
     count = visit.number("count", COUNT, 1, COUNT_MAX)
     start = visit.text("from", "newest")
     if start not in FROM:
@@ -81,10 +79,10 @@ def messages(visit: Visit) -> Page:
     key, value = visit.text("key"), visit.text("value")
     offsets = _starts(visit, client, name, partitions, start, count)
     chars_max = ONE_SHOWN_CHARS_MAX if count == 1 else SHOWN_CHARS_MAX
-    decode = _decoder(visit, decoder)
+    decode, decode_key = _decoder(visit, decoder), _decoder(visit, key_decoder)
 
     def shown(partition: int, record: Record) -> Shown:
-        return _shown(name, partition, record, decode, chars_max)
+        return _shown(name, partition, record, decode_key, decode, chars_max)
 
     found = find(client, name, offsets, count, key, value, shown)
     given = {
@@ -96,6 +94,7 @@ def messages(visit: Visit) -> Page:
         "key": key,
         "value": value,
         "decoder": decoder,
+        "key_decoder": key_decoder,
         "count": count,
     }
     return Page(
@@ -208,6 +207,8 @@ def _decoder(visit: Visit, name: str) -> Decode | None:
     """Returns the function `decode` of a plugin. Raises BadParameter when it cannot be used."""
     if name == TEXT:
         return None
+    if name not in visit.own.decoders:
+        raise BadParameter(f"the decoder {name[:60]} is not in console.decoders.")
     try:
         plugin = visit.own.decoder_plugins.plugin("console.decoders", name, "decode")
     except CannotLoad as error:
@@ -216,11 +217,16 @@ def _decoder(visit: Visit, name: str) -> Decode | None:
 
 
 def _shown(
-    topic: str, partition: int, record: Record, decode: Decode | None, chars_max: int
+    topic: str,
+    partition: int,
+    record: Record,
+    decode_key: Decode | None,
+    decode: Decode | None,
+    chars_max: int,
 ) -> Shown:
     problems: list[str] = []
 
-    def text(data: bytes | None, is_key: bool) -> str | None:
+    def text(data: bytes | None, decode: Decode | None, is_key: bool) -> str | None:
         if data is None:
             return None
         if decode is not None:
@@ -235,7 +241,7 @@ def _shown(
     def cut(found: str | None) -> str | None:
         return found if found is None or len(found) <= chars_max else f"{found[:chars_max]}…"
 
-    key, value = text(record.key, True), text(record.value, False)
+    key, value = text(record.key, decode_key, True), text(record.value, decode, False)
     return Shown(
         partition,
         record.offset,

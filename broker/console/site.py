@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,7 +29,7 @@ from barnabas.config.listeners import is_loopback
 from barnabas.console import brokers, groups, messages, plugins, quotas, topics, transactions
 from barnabas.console.gateway import Gateway, WrongPassword
 from barnabas.console.rendering import Rendering
-from barnabas.console.sessions import LoginLimit, Session, Sessions
+from barnabas.console.sessions import TOKEN_BYTES, LoginLimit, Session, Sessions
 from barnabas.console.visit import (
     BadParameter,
     Moved,
@@ -57,6 +58,8 @@ log = logging.getLogger("barnabas.console")
 HTML = "text/html; charset=utf-8"
 FIELDS_MAX = 50
 USER_CHARS_MAX, PASSWORD_CHARS_MAX = 255, 1024
+LOGIN_TOKEN = re.compile("[A-Za-z0-9_-]{43}")
+LOGIN_REFUSED = "The broker refuses this login now. Load the page again to log in."
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none';"
     " frame-ancestors 'none'"
@@ -108,6 +111,13 @@ MENU = (
     ("/brokers", "Brokers"),
     ("/live", "Live"),
 )
+SECTIONS = {  # a page of one thing: the page in the menu
+    "/topic": "/topics",
+    "/messages": "/topics",
+    "/group": "/groups",
+    "/transaction": "/transactions",
+    "/broker": "/brokers",
+}
 FORBIDDEN = (
     TopicAuthorizationFailed,
     GroupAuthorizationFailed,
@@ -149,8 +159,10 @@ class Site:
             return Answer(200, "text/css; charset=utf-8", [self._rendering.style], KEPT)
         if request.method == "POST":
             return self._post(request)
+        if request.path == "/favicon.ico":  # browsers ask for it beside every page
+            raise Refused(404, "the console has no icon", SAFE)
         if request.path == "/login" and self._gateway.asks_for_login:
-            return self._login_page(200, "")
+            return self._login_page(request, 200, "")
         session = self._session(request)
         if session is None:
             return _go("/login")
@@ -199,7 +211,9 @@ class Site:
         except SaslAuthenticationFailed:
             # The user or the password was changed; the session ends with the next request.
             session.end()
-            return self._login_page(403, "The broker refuses this login now. Log in again.")
+            return self._page(
+                None, 403, "error.html", {"status": 403, "text": LOGIN_REFUSED}, headers=NOT_KEPT
+            )
         except BadParameter as error:
             return self._error(session, 400, str(error))
         except FORBIDDEN as error:
@@ -223,6 +237,7 @@ class Site:
         common = {
             "menu": MENU if session is not None else (),
             "path": path,
+            "section": SECTIONS.get(path, path),
             "user": session.user if session is not None else "",
             "token": session.token if session is not None else "",
             "node_id": self.own.node_id,
@@ -267,8 +282,13 @@ class Site:
 
         return self._guarded(session, page, given)
 
-    def _login_page(self, status: int, problem: str, more: Headers = ()) -> Answer:
-        token = secrets.token_urlsafe(32)
+    def _login_page(
+        self, request: Request, status: int, problem: str, more: Headers = ()
+    ) -> Answer:
+        """A form whose token is also in a cookie. Several forms of one browser have the same."""
+        token = _cookie(request, f"{self.cookie}-login")
+        if not LOGIN_TOKEN.fullmatch(token):
+            token = secrets.token_urlsafe(TOKEN_BYTES)
         headers = (*NOT_KEPT, ("Set-Cookie", self._set(f"{self.cookie}-login", token)), *more)
         values = {"login_token": token, "problem": problem}
         return self._page(None, status, "login.html", values, headers=headers)
@@ -276,23 +296,27 @@ class Site:
     def _log_in(self, request: Request, given: Mapping[str, str]) -> Answer:
         token = _cookie(request, f"{self.cookie}-login")
         if not token or not hmac.compare_digest(given.get("token", "").encode(), token.encode()):
-            return self._login_page(403, "The form is too old, or cookies are off. Try again.")
+            return self._login_page(
+                request, 403, "The form is too old, or cookies are off. Try again."
+            )
         user, password = given.get("user", ""), given.get("password", "")
         if not 0 < len(user) <= USER_CHARS_MAX or not 0 < len(password) <= PASSWORD_CHARS_MAX:
-            return self._login_page(403, "Give a user and a password.")
+            return self._login_page(request, 403, "Give a user and a password.")
         wait_s = self._limit.begin(request.host)
         if wait_s:
             text = f"Too many logins have failed. Try again in {wait_s} seconds."
-            return self._login_page(429, text, (("Retry-After", str(wait_s)),))
+            return self._login_page(request, 429, text, (("Retry-After", str(wait_s)),))
         try:
             login, client = self._gateway.log_in(user, password)
         except WrongPassword:
             log.warning("%s: the login of %r failed", request.host, user[:60])
-            return self._login_page(403, "There is no such user, or the password is wrong.")
+            return self._login_page(
+                request, 403, "There is no such user, or the password is wrong."
+            )
         except ClientError as error:
             if isinstance(error, CannotConnect):
                 self._limit.succeeded(request.host)  # says nothing about the password
-            return self._login_page(502, refusal(error))
+            return self._login_page(request, 502, refusal(error))
         self._limit.succeeded(request.host)
         self.sessions.end(_cookie(request, self.cookie))
         cookie = self.sessions.begin(login, client)

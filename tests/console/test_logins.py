@@ -173,6 +173,16 @@ def test_a_login_needs_the_token_of_its_form(ruled):
     assert browser.get("/topics").status == 303
 
 
+def test_another_form_does_not_spoil_the_first(ruled):
+    """A second tab, and the request for an icon that every browser sends beside a page."""
+    browser = ruled.browser()
+    form = {"token": browser.get("/login").token, "user": ADMIN, "password": PASSWORD}
+    assert browser.get("/favicon.ico").status == 404
+    browser.get("/topics")
+    browser.get("/login")
+    assert browser.post("/login", form).status == 303
+
+
 def test_no_password_is_logged_or_shown(ruled, caplog):
     caplog.set_level("DEBUG")
     browser = ruled.browser()

@@ -136,6 +136,9 @@ def test_a_decoder_shows_objects_and_its_failures(ruled):
     browser = ruled.logged_in()
     page = browser.get("/messages?topic=events&from=oldest&decoder=json")
     assert '"b": [' in page.words and "\n  1," in page.words
+    assert '"a"' in page.words and "key not decoded" not in page.words  # a key as text
+    keys = browser.get("/messages?topic=events&from=oldest&key_decoder=json")
+    assert '"a"' not in keys.words and "<pre>a</pre>" in keys.text
     assert "{not json" in page.words and "value not decoded: JSONDecodeError" in page.words
     assert '{"b": [1, 2]}' in browser.get("/messages?topic=events&from=oldest").words
 
