@@ -185,56 +185,83 @@ def settled(trees, told):
         tree.delete("/settled")
 
 
+class Pair:
+    """A session of the model, and one of the server."""
+
+    def __init__(self, model, settings):
+        self.trees = Session(model), ZooKeeperTree(settings)
+        self.told = Told(), Told()
+
+    def close(self):
+        for tree in self.trees:
+            tree.close()
+
+
+def run_sequence(source, pairs, name):
+    """Runs random operations and watches of both sessions on the model and on the server."""
+    for pair in pairs:
+        pair.told = Told(), Told()
+    for step in range(STEPS):
+        pair = source.choice(pairs)
+        if source.random() < 0.3:
+            kind, path = source.choice(["exists", "children"]), source.choice(PATHS)
+            found = [
+                attempt(lambda t=t, w=w: getattr(t, kind)(path, w.watch(step)))  # noqa: B023
+                for t, w in zip(pair.trees, pair.told, strict=True)
+            ]
+            assert (found[0] is None) == (found[1] is None), name
+            if isinstance(found[0], list):
+                ours, theirs = (sorted(map(unnumbered, names)) for names in found)
+                assert ours == theirs, name
+            continue
+        multi = [operation(source) for _ in range(source.choice([1, 1, 2, 3]))]
+        ours, theirs = (attempt(lambda t=t: t.multi(multi)) for t in pair.trees)  # noqa: B023
+        assert without_times(ours) == without_times(theirs), (name, multi)
+    for pair in pairs:
+        settled(pair.trees, pair.told)
+        assert pair.told[0].ordered() == pair.told[1].ordered(), name
+
+
+def expire(server, model, pair, other, name):
+    """Lets the session of a pair expire, and compares what the other one sees."""
+    ours, theirs = pair.trees
+    model.expire(ours.session_id)
+    server.expire(theirs.session_id)
+    for _ in range(2000):
+        if seen(other.trees[0]) == seen(other.trees[1]):
+            break
+        threading.Event().wait(0.005)
+    assert seen(other.trees[0]) == seen(other.trees[1]), name
+    ours.disconnect()
+    ours.reconnect()
+    assert ours.state is SessionState.CONNECTED
+    pair.close()
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_random_operations_of_two_sessions_beside_zookeeper(server, part):
-    """Covers multis, the order of watches, ephemerals, and the expiry of a session."""
+    """Covers multis, the order of watches, ephemerals, and, at the end of one sequence of four, the
+    expiry of a session. The other sequences go on with the same sessions and the watches that were
+    left."""
     settings = ZooKeeperSettings(
         hosts=server.address, chroot=server.new_chroot(), session_timeout_ms=20_000
     )
     now_ms = itertools.count(1_700_000_000_000)
-    for seed in range(part, SEQUENCES, 4):
-        source = random.Random(seed)
-        model = Server(lambda: next(now_ms))
-        pairs = [(Session(model), ZooKeeperTree(settings)) for _ in range(2)]
-        told = [(Told(), Told()) for _ in pairs]
-        try:
-            for step in range(STEPS):
-                at = source.randrange(2)
-                if source.random() < 0.3:
-                    kind, path = source.choice(["exists", "children"]), source.choice(PATHS)
-                    found = [
-                        attempt(lambda t=t, w=w: getattr(t, kind)(path, w.watch(step)))  # noqa: B023
-                        for t, w in zip(pairs[at], told[at], strict=True)
-                    ]
-                    assert (found[0] is None) == (found[1] is None), seed
-                    if isinstance(found[0], list):
-                        ours, theirs = (sorted(map(unnumbered, names)) for names in found)
-                        assert ours == theirs, seed
-                    continue
-                multi = [operation(source) for _ in range(source.choice([1, 1, 2, 3]))]
-                ours, theirs = (attempt(lambda t=t: t.multi(multi)) for t in pairs[at])  # noqa: B023
-                assert without_times(ours) == without_times(theirs), (seed, multi)
-            for at in (0, 1):
-                settled(pairs[at], told[at])
-                assert told[at][0].ordered() == told[at][1].ordered(), seed
-            ours, theirs = pairs[0]
-            model.expire(ours.session_id)
-            server.expire(theirs.session_id)
-            other, real = pairs[1]
-            for _ in range(2000):
-                if seen(other) == seen(real):
-                    break
-                threading.Event().wait(0.005)
-            assert seen(other) == seen(real), seed
-            ours.disconnect()
-            ours.reconnect()
-            assert ours.state is SessionState.CONNECTED
-        finally:
-            for node in ("/a", "/b"):
-                _remove(pairs[1][1], node)
-            for pair in pairs:
-                for tree in pair:
-                    tree.close()
+    model = Server(lambda: next(now_ms))
+    pairs = [Pair(model, settings) for _ in range(2)]
+    try:
+        for number, seed in enumerate(range(part, SEQUENCES, 4)):
+            run_sequence(random.Random(seed), pairs, seed)
+            assert seen(pairs[1].trees[0]) == seen(pairs[1].trees[1]), seed
+            if number % 4 == 3:
+                expire(server, model, pairs[0], pairs[1], seed)
+                pairs[0] = Pair(model, settings)
+            for tree in pairs[1].trees:
+                for node in ("/a", "/b"):
+                    _remove(tree, node)
+    finally:
+        for pair in pairs:
+            pair.close()
 
 
 def _remove(tree, path):
