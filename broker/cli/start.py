@@ -6,18 +6,26 @@ one line with the reason and the remedy, and returns exit status 1. With logging
 these lines is a JSON object (telemetry/json_lines.py), except errors in the settings themselves.
 """
 
+from __future__ import annotations
+
 import argparse
 import gc
 import logging
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from barnabas.cli.parser import usage_error
 from barnabas.config import BrokerConfig, ConfigError
 from barnabas.config.settings import UnknownSetting
+
+if TYPE_CHECKING:
+    from barnabas.node import Node
+    from barnabas.stages.service_manager import ServiceManager
 
 # With less than the default of 5 ms a busy Python thread cannot delay request handlers for long; a
 # still lower value costs throughput when threads wait for each other. The value may be set here,
@@ -81,8 +89,13 @@ def say(text: str, _level: int = logging.INFO) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def refuse(text: str, say: Callable[..., None] = say) -> int:
-    say(f"barnabas: {text}", logging.ERROR)
+def refuse(
+    *problems: str, say: Callable[..., None] = say, service: ServiceManager | None = None
+) -> int:
+    for text in problems:
+        say(f"barnabas: {text}", logging.ERROR)
+    if service is not None:
+        service.refused(" ".join(problems))
     return 1
 
 
@@ -103,6 +116,7 @@ def begin_logging(config: BrokerConfig, is_quiet: bool) -> Callable[..., None]:
 
 def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
+    service = service_manager()
     if arguments.plugin_path is not None:
         arguments.settings.append(f"plugins.path={arguments.plugin_path}")
     try:
@@ -110,9 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     except UnknownSetting as error:
         usage_error(str(error))
     except ConfigError as error:
-        for problem in error.problems:
-            refuse(problem)
-        return 1
+        return refuse(*error.problems, service=service)
     if arguments.cluster is not None:
         return start_cluster(config, arguments)
     say = begin_logging(config, arguments.quiet)
@@ -132,31 +144,50 @@ def run(arguments: argparse.Namespace) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda caught, _: stop.put(caught))
     node = Node(config, default_metrics_port=METRICS_PORT)
+    if service is not None:
+        service.watch(node.metrics)
     try:
         node.start()
     except CannotStart as error:
-        return refuse(str(error), say)
+        return refuse(str(error), say=say, service=service)
     finally:
         gc.freeze()
         gc.set_threshold(GC_EVERY, *gc.get_threshold()[1:])
         gc.enable()
-    say(f"data: {', '.join(config.log_dirs)}")
+    say_what_runs(say, node, limits.text(), 1e3 * (time.monotonic() - began))
+    if service is not None:
+        service.ready(", ".join(map(str, node.listeners)))
+    stop.get()
+    say("stopping")
+    if service is not None:
+        service.stopping()
+    node.stop()
+    say("stopped")
+    return 0
+
+
+def say_what_runs(say: Callable[..., None], node: Node, limits: str, took_ms: float) -> None:
+    """Prints where the data is and where clients connect."""
+    say(f"data: {', '.join(node.config.log_dirs)}")
     for listener in node.listeners:
         if listener not in node.listening:
             say(f"advertised listener: {listener}")
-    say(limits.text())
+    say(limits)
     if node.metrics.address is not None:
         say(f"metrics: {node.metrics.address}/metrics")
     if node.console is not None:
         say(f"console: {node.console.address}")
-    took_ms = 1e3 * (time.monotonic() - began)
     for listener in node.listening:
         say(f"ready: {listener} (node {node.node_id}, {took_ms:.0f} ms)")
-    stop.get()
-    say("stopping")
-    node.stop()
-    say("stopped")
-    return 0
+
+
+def service_manager() -> ServiceManager | None:
+    """Returns the service manager that started this process; None without one."""
+    if "NOTIFY_SOCKET" not in os.environ:
+        return None
+    from barnabas.stages.service_manager import from_environment
+
+    return from_environment(os.environ, os.getpid())
 
 
 def start_cluster(config: BrokerConfig, arguments: argparse.Namespace) -> int:

@@ -54,6 +54,7 @@ def load_logs(before: Opened) -> Loaded:
     undo.callback(plugins.stop_serving)
     commits = [table.add_directory(str(directory.path)) for directory in usable]
     if not before.needs_no_recovery:
+        start.metrics.progress = logs.progress
         start.metrics.state = RECOVERY
     logs.load(wanted_logs(before.reader.state, node_id, dynamic), deleted_logs(before.reader.state))
     return Loaded(before, table, tuple(commits), logs, plugins, replicas, checkpoints)

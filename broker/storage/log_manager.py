@@ -208,6 +208,7 @@ class LogManager:
         self._preferred: dict[TopicPartition, Path] = {}  # where partitions will be made
         # Whether a log is being compacted; a future log does not replace it then.
         self.is_compacted: Callable[[str, int], bool] = lambda topic, partition: False
+        self._found_count = 0  # logs on disk at start
 
     # -- start ------------------------------------------------------------------------------------
 
@@ -225,6 +226,7 @@ class LogManager:
         found = [row for state in self._dirs for row in self._found(state, wanted)]
         found = _without_replaced(found)
         self._note_lost(wanted, {row.name for row in found})
+        self._found_count = len(found)
         if all(row.state.directory.was_clean for row in found):
             # A clean log opens faster than a thread is handed one; the import would cost as much.
             for row in found:
@@ -246,6 +248,14 @@ class LogManager:
             self._open_futures(wanted)
         for state in self._dirs:
             self._say_how_it_was_left(state.directory)
+
+    def progress(self) -> str:
+        """Returns how far `load` is, for the operator; "" before it knows the logs."""
+        if not self._found_count:
+            return ""
+        with self._lock:
+            opened_count = len(self._logs)
+        return f"{opened_count} of {self._found_count} logs opened"
 
     def _try_to_open(self, row: _FoundLog, want: WantedLog) -> PartitionLog | Exception:
         try:

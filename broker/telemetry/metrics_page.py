@@ -71,6 +71,7 @@ class MetricsPage:
         """`collectors` is called once, at the first read of the page while the broker runs."""
         self.state = NOT_RUNNING
         self.offline_partitions: Callable[[], int] = lambda: 0  # set by the node
+        self.progress: Callable[[], str] = lambda: ""  # of a recovery; set by the node
         self.status: Callable[[], tuple[str, bytes]] | None = None  # set by the node
         self.registry = Registry()
         self.registry.add(self._broker_state)
@@ -164,7 +165,9 @@ class MetricsPage:
 
     def problem(self) -> str:
         """Returns why the broker does not serve clients, or "" when it does."""
-        return PROBLEMS.get(self.state, "")
+        text = PROBLEMS.get(self.state, "")
+        progress = self.progress() if self.state == RECOVERY else ""
+        return f"{text}: {progress}" if progress else text
 
     def warning(self) -> str:
         """Returns what is wrong although the broker serves clients, or ""."""
