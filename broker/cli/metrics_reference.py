@@ -70,8 +70,9 @@ scrape_configs:
       - targets: ["127.0.0.1:9404"]
 ```
 
-(`etc/prometheus.yml` is a complete file.) For dashboards that expect more labels, such as
-Strimzi's `namespace` and `strimzi_io_cluster`, set them with `labels:` below `targets`.
+[monitoring.md](monitoring.md) has a complete file, alerts and a dashboard. For dashboards that
+expect more labels, such as Strimzi's `namespace` and `strimzi_io_cluster`, set them with `labels:`
+below `targets`.
 
 Quantiles cover about the last five minutes, idle shares and rates the last minute; `_count`, `_sum`
 and `_total` count since the start. A quantile is NaN while there are no observations. The counters
