@@ -16,7 +16,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from barnabas.cli.parser import usage_error
@@ -138,11 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
         say(line)
     for line in config.warnings:
         say(line, logging.WARNING)
-    # This is no Event: a signal handler may interrupt wait() while it holds its lock; set() would
-    # then wait for this lock, and the broker would never stop. put() takes no such lock.
-    stop: SimpleQueue[int] = SimpleQueue()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda caught, _: stop.put(caught))
+    stop = signals_to_stop()
     node = Node(config, default_metrics_port=METRICS_PORT)
     if service is not None:
         service.watch(node.metrics)
@@ -157,13 +152,27 @@ def run(arguments: argparse.Namespace) -> int:
     say_what_runs(say, node, limits.text(), 1e3 * (time.monotonic() - began))
     if service is not None:
         service.ready(", ".join(map(str, node.listeners)))
-    stop.get()
+    os.read(stop, 1)
     say("stopping")
     if service is not None:
         service.stopping()
     node.stop()
     say("stopped")
     return 0
+
+
+def signals_to_stop() -> int:
+    """Catches the signals that stop a broker from now on. Returns the descriptor from which a byte
+    can be read when one has come.
+
+    Linux may run the handler on any thread, which writes the byte. No Python code sees the signal
+    before the main thread runs, and a lock or a queue on which that waits would not wake it."""
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    return readable
 
 
 def say_what_runs(say: Callable[..., None], node: Node, limits: str, took_ms: float) -> None:

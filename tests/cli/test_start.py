@@ -1,11 +1,13 @@
 """`barnabas start`: one line when the start fails, and a clean stop on request."""
 
 import json
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from cli.conftest import run_command
@@ -99,6 +101,18 @@ def test_stop_is_clean(tmp_path, how):
     again = BrokerProcess(tmp_path, broker.port)
     assert again.stop() == 0
     assert any("no recovery was needed" in line for line in again.lines), again.lines
+
+
+def test_a_signal_that_another_thread_handles_stops_the_broker(tmp_path):
+    """Linux gives a signal of the process to the thread that `kill` names. The broker waited on a
+    lock then, and never stopped; with strace or a debugger it happened without that."""
+    broker = BrokerProcess(tmp_path, free_port())
+    tasks = Path(f"/proc/{broker.process.pid}/task").iterdir()
+    [thread] = [row.name for row in tasks if (row / "comm").read_text() == "retention\n"]
+    os.kill(int(thread), signal.SIGTERM)
+    assert broker.process.wait(20) == 0
+    assert broker.stop() == 0
+    assert broker.lines[-1] == "stopped"
 
 
 def test_start_after_kill_says_that_it_recovers(tmp_path):

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-# Sends the signal from inside whatever `run` calls to wait: a queue's get, or a condition's wait,
-# whose lock is held then.
+# Sends the signal from inside whatever `run` calls to wait: a read of a pipe, or a condition's
+# wait, whose lock is held then.
 STARTED = """
 import os, sys
 from barnabas.cli import main, start
@@ -17,7 +17,7 @@ from barnabas.cli import main, start
 sent = []
 
 def waits(frame, event, function):
-    if event == "c_call" and frame.f_code is start.run.__code__ and function.__name__ == "get":
+    if event == "c_call" and frame.f_code is start.run.__code__ and function.__name__ == "read":
         return True
     back = frame.f_back and frame.f_back.f_back
     named = event == "call" and frame.f_code.co_name == "wait"
