@@ -112,17 +112,7 @@ class Sender:
         the number of batches."""
         batches = equal_replicas(brokers, self._topic, self._partition_count)
         for broker in brokers:
-            found = {
-                (index, record.offset): record.value
-                for index in range(self._partition_count)
-                for _offset, _epoch, batch in broker.batches(self._topic, index)
-                for decoded in decode_batches(batch, size_max=BATCH_BYTES_MAX)
-                for record in decoded.records
-            }
-            lost = {
-                place for place, value in self.acknowledged.items() if found.get(place) != value
-            }
-            assert not lost, f"broker {broker.node_id} lacks {len(lost)} of them: {min(lost)}"
+            found = find_acknowledged(broker, self._topic, self._partition_count, self.acknowledged)
             values = Counter(found.values())
             assert self.unplaced <= values.keys()
             assert max(values.values()) == 1, "a record is there twice"
@@ -264,6 +254,26 @@ def leaders_and_isrs(
     except (KafkaException, KeyError):
         return {}
     return {index: (row.leader, sorted(row.isrs)) for index, row in partitions.items()}
+
+
+def find_acknowledged(
+    broker: BrokerProcess,
+    topic: str,
+    partition_count: int,
+    acknowledged: Mapping[tuple[int, int], bytes],
+) -> dict[tuple[int, int], bytes]:
+    """Returns the values in the files of a stopped broker by partition and offset. Fails when an
+    acknowledged record is not at its offset."""
+    found = {
+        (index, record.offset): record.value
+        for index in range(partition_count)
+        for _offset, _epoch, batch in broker.batches(topic, index)
+        for decoded in decode_batches(batch, size_max=BATCH_BYTES_MAX)
+        for record in decoded.records
+    }
+    lost = {place for place, value in acknowledged.items() if found.get(place) != value}
+    assert not lost, f"broker {broker.node_id} lacks {len(lost)} of them: {min(lost)}"
+    return found
 
 
 def equal_replicas(brokers, topic: str, partition_count: int) -> int:

@@ -4,9 +4,6 @@ group is paused past its session; and the coordinator of the group is killed dur
 `BARNABAS_HISTORY_SEED` runs a seed again.
 """
 
-import os
-import random
-
 import pytest
 from cluster.acknowledged import equal_replicas, leaders_and_isrs
 from cluster.roles import GROUP as A_GROUP
@@ -37,11 +34,6 @@ pytestmark = [
 ]
 
 KILLS = pick(short=6, long=50)
-
-
-@pytest.fixture
-def seed():
-    return int(os.environ.get("BARNABAS_HISTORY_SEED", 0)) or random.SystemRandom().getrandbits(32)
 
 
 def settings_of(settings):

@@ -4,20 +4,33 @@ time) while brokers are killed, paused or restarted, and while their wall clocks
 The checker reads the history, and the test compares the files of all replicas. A failing run prints
 its seed; `BARNABAS_HISTORY_SEED` repeats it."""
 
-import os
 import random
 import time
 
 import pytest
-from cluster.acknowledged import equal_replicas, leaders_and_isrs
+from cluster.acknowledged import equal_replicas, find_acknowledged, leaders_and_isrs
 from cluster.faults import IDS, IMPATIENT
 from cluster.moved_clocks import MovedClock
 from cluster.moved_clocks import missing as no_clock
 from cluster.roles import ROLES, Role
 from cluster.three_brokers import Cluster, soon
 from history.model import Outcome, now
-from history.test_workload_h import KINDS, done, verdict_of, wait_until_all_go_on
-from history.workload import BROKER_SETTINGS, COPY, INPUT, PARTITIONS, Workload, create_topics
+from history.test_workload_h import (
+    GROUP_BACK_S_MAX,
+    KINDS,
+    done,
+    verdict_of,
+    wait_until_all_go_on,
+)
+from history.workload import (
+    BROKER_SETTINGS,
+    COPY,
+    INPUT,
+    PARTITIONS,
+    SILENT_S,
+    Workload,
+    create_topics,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,19 +41,12 @@ pytestmark = [
 
 CALM_S = 4.0
 JUMPS = 3
-# While the coordinator of its group is paused, a copier may hang in librdkafka 2.16.0:
-# send_offsets_to_transaction does not return, whatever its timeout (tests/history/README.md).
-STRIKES = [(role, "kill") for role in ROLES] + [
-    (role, "pause") for role in ROLES if role != "coordinator"
-]
+STRIKES = [(role, way) for role in ROLES for way in ("kill", "pause")]
+# A copier that hangs is killed after SILENT_S (tests/history/README.md).
+GOES_ON_S_MAX = SILENT_S + GROUP_BACK_S_MAX
 RESTARTS = 2  # of each broker
 HOUR_MS = 3_600_000
 INTERNAL = {"__consumer_offsets": 2, "__transaction_state": 2}
-
-
-@pytest.fixture
-def seed():
-    return int(os.environ.get("BARNABAS_HISTORY_SEED", 0)) or random.SystemRandom().getrandbits(32)
 
 
 def all_in_sync(cluster, broker_id):
@@ -75,9 +81,10 @@ def run(cluster, tmp_path, seed, faults, **config):
             time.sleep(chance.uniform(0.5, 1) * CALM_S)  # the workload runs
             moments.append(now())
             fault(workload)
-            wait_until_all_go_on(workload, now())
+            wait_until_all_go_on(workload, now(), GOES_ON_S_MAX)
             wait_in_sync(cluster)
         workload.stop()
+        print(f"{workload.hangs()} copiers hung, and were killed and started again")
         verdict = verdict_of(workload, tmp_path)
     finally:
         workload.stopping.set()
@@ -89,7 +96,25 @@ def run(cluster, tmp_path, seed, faults, **config):
         broker.stop()
     for topic, count in {INPUT: PARTITIONS, COPY: PARTITIONS, **INTERNAL}.items():
         equal_replicas(list(cluster.brokers.values()), topic, count)
+    for topic in (INPUT, COPY):
+        acknowledged = acknowledged_of(operations, topic)
+        assert len(acknowledged) > 100
+        for broker in cluster.brokers.values():
+            find_acknowledged(broker, topic, PARTITIONS, acknowledged)
     return operations
+
+
+def acknowledged_of(operations, topic):
+    """Returns the acknowledged records of a topic, with or without transactions, by partition and
+    offset."""
+    return {
+        (int(send.partition.split("/")[1]), send.offset): b"%d" % send.value
+        for one in operations
+        for send in one.sends
+        if (send.outcome or one.outcome) == Outcome.OK
+        and send.offset is not None
+        and send.partition.startswith(f"{topic}/")
+    }
 
 
 def test_workload_h_while_brokers_are_killed_and_paused(own_zookeeper, tmp_path, seed):
@@ -109,7 +134,7 @@ def test_workload_h_while_brokers_are_killed_and_paused(own_zookeeper, tmp_path,
             broker.pause()
         soon(lambda: held.is_lost_by(broker), f"broker {broker.node_id} is still the {role}")
         moved = now()
-        wait_until_all_go_on(workload, moved)
+        wait_until_all_go_on(workload, moved, GOES_ON_S_MAX)
         moved_s, all_s = (moved - began) / 1e9, (now() - moved) / 1e9
         print(f"another one after {moved_s:.1f} s; all clients went on {all_s:.1f} s later")
         if way == "kill":

@@ -9,6 +9,7 @@ partition of a transaction before another.
 """
 
 import graphlib
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -210,13 +211,8 @@ def fetches(seen: Evidence) -> Iterator[tuple[Operation, str, int | None]]:
 
 def committers(seen: Evidence, fetch: Operation, partition: str) -> list[Operation]:
     """The operations that may have committed before a fetch was answered."""
-    return [
-        one
-        for one in seen.operations
-        if partition in one.commits
-        and one.group == fetch.group
-        and one.began < (fetch.ended or NEVER)
-    ]
+    rows = seen.commits[fetch.group, partition]
+    return rows[: bisect_left(rows, fetch.ended or NEVER, key=lambda one: one.began)]
 
 
 def failed(seen: Evidence, fetch: Operation, partition: str) -> list[Operation]:

@@ -20,8 +20,13 @@ class Evidence:
         self.readers: dict[int, list[Operation]] = defaultdict(list)
         self.scans: dict[str, list[Operation]] = defaultdict(list)  # by process
         self.scanned: set[str] = set()
+        # By group and partition, in the order of their begin.
+        self.commits: dict[tuple[str, str], list[Operation]] = defaultdict(list)
+        self._certain: dict[int, int] = {}
         seen: dict[str, set[int]] = defaultdict(set)
         for one in self.operations:
+            for partition in one.commits:
+                self.commits[one.group, partition].append(one)
             for send in one.sends:
                 if send.value in self.sent:
                     raise ValueError(f"not a history: {send.value} is sent twice")
@@ -74,8 +79,11 @@ class Evidence:
         """The time from which an operation is known to have taken place."""
         if one.outcome == Outcome.OK and one.ended is not None:
             return one.ended
-        reads = (reader for send in one.sends for reader in self.readers.get(send.value, ()))
-        return min((read.ended for read in reads if read.ended is not None), default=NEVER)
+        if id(one) not in self._certain:
+            reads = (reader for send in one.sends for reader in self.readers.get(send.value, ()))
+            known = (read.ended for read in reads if read.ended is not None)
+            self._certain[id(one)] = min(known, default=NEVER)
+        return self._certain[id(one)]
 
     def sends(self) -> Iterator[tuple[Operation, Send]]:
         yield from self.sent.values()

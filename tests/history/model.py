@@ -75,6 +75,10 @@ class History:
         with self._lock:
             self._operations.append(operation)
 
+    def decides(self, operation: Operation) -> None:
+        """Takes a transaction whose commit is about to be asked for; `add` follows, unless its
+        client dies."""
+
     def new_value(self) -> int:
         with self._lock:
             self._values += 1

@@ -76,6 +76,7 @@ def run(
         workload = Workload(broker.address, seed)
         broker = faults(broker, workload)
         workload.stop()
+        assert workload.hangs() == 0
         return workload, verdict_of(workload, tmp_path)
     finally:
         if workload is not None:
@@ -97,9 +98,11 @@ def done(operations: list[Operation], kind: str, began: int, ended: int) -> int:
     )
 
 
-def wait_until_all_go_on(workload: Workload, since: int) -> None:
+def wait_until_all_go_on(
+    workload: Workload, since: int, patience_s: float = GROUP_BACK_S_MAX
+) -> None:
     """A member that left while the broker was down stays in its group until its session ends."""
-    deadline = time.monotonic() + GROUP_BACK_S_MAX
+    deadline = time.monotonic() + patience_s
     waiting = list(KINDS)
     while waiting and not workload.errors:
         assert time.monotonic() < deadline, (

@@ -1,18 +1,25 @@
 """Workload H: idempotent senders, transactions, copies, pollers and a group, side by side.
 
-Each worker is a thread with a librdkafka client of its own and a random generator of its own, made
-from the seed and its name, so that its requests are the same in each run of a seed; what the
-broker answers, and when, may differ. One history records everything. Every reader is
-read_committed. Topics: "input" is sent to, and copied in transactions to "copy".
+Each worker is a thread (a copier: a process) with a librdkafka client of its own and a random
+generator of its own, made from the seed and its name, so that its requests are the same in each run
+of a seed; what the broker answers, and when, may differ. One history records everything. Every
+reader is read_committed. Topics: "input" is sent to, and copied in transactions to "copy".
 """
 
+import contextlib
+import json
+import os
+import queue
 import random
+import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -26,13 +33,16 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
-from history.model import History, Operation, Outcome, Read, Send, now
+from history.model import History, Operation, Outcome, Read, Send, now, parse
 
 INPUT, COPY = "input", "copy"
 PARTITIONS = 3
 PATIENCE_S = 60.0  # a broker restarts much faster
 BURST_MAX = 120
 PAUSE_S_MAX = 0.03
+SILENT_S = 30.0  # longer than one call of a client, with its timeout of 10 s
+INCARNATIONS_MAX, VALUES = 1000, 1_000_000  # of a copier program
+TESTS = Path(__file__).resolve().parents[1]
 BROKER_SETTINGS = {
     "log.retention.ms": "-1",
     "transaction.state.log.num.partitions": "2",
@@ -118,9 +128,9 @@ class Worker:
         self.history = workload.history
         self.chance = random.Random(f"{workload.seed}:{name}")
         self.tally: Counter[str] = Counter()
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread = threading.Thread(target=self.run, name=name, daemon=True)
 
-    def _run(self) -> None:
+    def run(self) -> None:
         try:
             while not self.workload.stopping.is_set():
                 self.step()
@@ -146,9 +156,11 @@ class Worker:
 
     def note(self, outcome: Outcome = Outcome.OK, process: str = "", **more: Any) -> None:
         ended = None if outcome == Outcome.UNKNOWN else now()
-        made = Operation(process=process or self.name, outcome=outcome, ended=ended, **more)
-        self.history.add(made)
-        self.tally[f"{self.name.split('-')[0]} {outcome}"] += 1
+        self.add(Operation(process=process or self.name, outcome=outcome, ended=ended, **more))
+
+    def add(self, operation: Operation) -> None:
+        self.history.add(operation)
+        self.tally[f"{self.name.split('-')[0]} {operation.outcome}"] += 1
 
 
 class Sender(Worker):
@@ -213,6 +225,7 @@ class Transactor(Worker):
             if commits:
                 self.producer.flush(PATIENCE_S)
                 self.deciding = now()
+                self.history.decides(self._transaction(Outcome.UNKNOWN, burst, more))
                 self._again(self.producer.commit_transaction)
                 outcome = Outcome.OK
             else:
@@ -222,15 +235,20 @@ class Transactor(Worker):
             # After a request to commit, a later abort does not prove that the commit failed.
             outcome = Outcome.FAIL if self.deciding is None else Outcome.UNKNOWN
             self._recover(raised.args[0])
-        self.note(
-            outcome,
+        self.add(self._transaction(outcome, burst, more))
+        return outcome
+
+    def _transaction(self, outcome: Outcome, burst: Burst, more: Mapping[str, Any]) -> Operation:
+        return Operation(
+            process=self.name,
+            outcome=outcome,
+            ended=None if outcome == Outcome.UNKNOWN else now(),
             began=self.began,
             deciding=self.deciding,
             sends=burst.sends(transactional=True),
             transactional=True,
             **more,
         )
-        return outcome
 
     def _made(self) -> Producer:
         made = Producer(
@@ -374,17 +392,19 @@ class Copier(GroupMember, Transactor):
                 partition = int(read.partition.split("/")[1])
                 value = self.history.new_value()
                 burst.send(self.producer, COPY, partition, value, source=read.value)
-            metadata = self.joined().consumer_group_metadata()
-            rows = rows_of(ends)
-            assert self.producer is not None
-            producer = self.producer
-            self._again(lambda wait: producer.send_offsets_to_transaction(rows, metadata, wait))
+            self._again(lambda wait: self.send_offsets(ends, wait))
 
         outcome = self.transact(
             burst, fill, reads=reads, fresh=fresh, group=self.group, commits=ends
         )
         if outcome != Outcome.OK:
             self._rewind()
+
+    def send_offsets(self, ends: dict[str, int], wait_s: float) -> None:
+        """May not return (CopierProgram)."""
+        assert self.producer is not None
+        metadata = self.joined().consumer_group_metadata()
+        self.producer.send_offsets_to_transaction(rows_of(ends), metadata, wait_s)
 
     def _rewind(self) -> None:
         """Seeks to the committed positions; if that fails, joins the group again."""
@@ -402,6 +422,77 @@ class Copier(GroupMember, Transactor):
 
     def close(self) -> None:
         self.leave()
+
+
+class CopierProgram(Worker):
+    """A Copier in a process of its own (copier.py). When it hangs in librdkafka's
+    send_offsets_to_transaction, it is killed and started again, as its user would do it: that call
+    does not return in time when its group coordinator is no longer in the metadata (README.md)."""
+
+    incarnation = 0
+    hangs = 0
+    process: subprocess.Popen[str] | None = None
+
+    def step(self) -> None:
+        """Runs the program until the workload stops, or it hangs."""
+        self.incarnation += 1
+        number = int(self.name.split("-")[1]) + 1
+        first_value = (number * INCARNATIONS_MAX + self.incarnation) * VALUES
+        command = [self.workload.address, str(self.workload.seed), self.name, str(first_value)]
+        command.append(json.dumps(dict(self.workload.more)))
+        started = subprocess.Popen(
+            [sys.executable, "-m", "history.copier", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(TESTS)},
+        )
+        with started as self.process:
+            undecided, stack = self._follow(started)
+        if stack:
+            assert Copier.send_offsets.__name__ in stack, f"{self.name} hangs elsewhere: {stack}"
+            self.hangs += 1
+            if undecided is not None:
+                self.add(undecided)
+        else:
+            assert started.returncode == 0, f"{self.name} ended with {started.returncode}"
+
+    def _follow(self, program: subprocess.Popen[str]) -> tuple[Operation | None, str]:
+        """Adds the operations of a program until it ends, or is killed because it hangs. Returns
+        the transaction whose commit it had asked for, without an answer; and where it hung."""
+        assert program.stdin is not None and program.stdout is not None
+        lines: queue.Queue[str] = queue.Queue()
+        reader = threading.Thread(
+            target=lambda said: [lines.put(line) for line in said],
+            args=(program.stdout,),
+            daemon=True,
+        )
+        reader.start()
+        undecided: Operation | None = None
+        stack, heard = "", time.monotonic()
+        while reader.is_alive() or not lines.empty():
+            if self.workload.stopping.is_set():
+                program.stdin.close()
+            with contextlib.suppress(queue.Empty):
+                line = lines.get(timeout=0.2)
+                kind, _, said = line.partition(" ")
+                if kind not in ("decides", "ended"):
+                    stack += line
+                    continue
+                heard, undecided = time.monotonic(), parse(said)
+                if kind == "ended":
+                    self.add(undecided)
+                    undecided = None
+            if time.monotonic() > heard + SILENT_S and program.poll() is None:
+                program.send_signal(signal.SIGUSR1)  # prints its stack
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    program.wait(1)
+                program.kill()
+                program.wait()
+        return undecided, stack
+
+    def where(self) -> str:
+        return f"{self.name} is the process {self.process and self.process.pid}"
 
 
 class Poller(Worker):
@@ -457,12 +548,12 @@ def rows_of(ends: dict[str, int]) -> list[TopicPartition]:
     ]
 
 
-WORKERS: tuple[tuple[type[Worker], int], ...] = (
-    (Sender, 2),
-    (Transactor, 2),
-    (Copier, 2),
-    (Poller, 2),
-    (GroupReader, 2),
+WORKERS: tuple[tuple[str, type[Worker], int], ...] = (
+    ("sender", Sender, 2),
+    ("transactor", Transactor, 2),
+    ("copier", CopierProgram, 2),
+    ("poller", Poller, 2),
+    ("groupreader", GroupReader, 2),
 )
 
 
@@ -478,9 +569,7 @@ class Workload:
         self.stopping = threading.Event()
         self.errors: list[tuple[str, Exception]] = []
         self.workers = [
-            kind(self, f"{kind.__name__.lower()}-{at}")
-            for kind, count in WORKERS
-            for at in range(count)
+            kind(self, f"{name}-{at}") for name, kind, count in WORKERS for at in range(count)
         ]
         for worker in self.workers:
             worker.thread.start()
@@ -499,6 +588,10 @@ class Workload:
         """The stacks of the workers of these kinds, and what they have done."""
         stuck = [row.where() for row in self.workers if row.name.split("-")[0] in kinds]
         return "\n".join([self.tally(), *stuck])
+
+    def hangs(self) -> int:
+        """Returns how often a copier was killed because it hung."""
+        return sum(one.hangs for one in self.workers if isinstance(one, CopierProgram))
 
     def tally(self) -> str:
         total: Counter[str] = Counter()
