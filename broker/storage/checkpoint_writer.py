@@ -1,6 +1,7 @@
 """Writes the offset checkpoints of each log directory, at intervals and at the stop.
 
-    recovery-point     up to where each log is on disk: recovery after a crash begins there
+    recovery-point     up to where each log is on disk: recovery after a crash begins there; the
+                       leader epochs of followers are written before
     replication        high watermarks
     log-start-offset   starts that lie above the first segment's base
 
@@ -12,7 +13,7 @@ written when topics were deleted: a later topic of the same name must not find t
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from barnabas.cext.log.log_handle import LogError
@@ -33,7 +34,10 @@ class CheckpointWriter:
         self._written: dict[Path, dict[TopicPartition, int]] = {}  # the content of each file
 
     def write_recovery_points(self) -> bool:
-        return self._write(files.RECOVERY_POINT, lambda row: row.handle.flushed_offset)
+        """Writes the leader epochs before: recovery does not read them from the records below a
+        recovery point, and from none after a clean stop. Returns whether all were written."""
+        failed = self._logs.save_leader_epochs()
+        return self._write(files.RECOVERY_POINT, lambda row: row.handle.flushed_offset, failed)
 
     def write_high_watermarks(self) -> bool:
         return self._write(
@@ -58,9 +62,8 @@ class CheckpointWriter:
         return all(written)
 
     def write_all_and_close(self) -> bool:
-        """Stops: writes the high watermarks and leader epochs, flushes and closes each log, and
-        writes the recovery points.
-        Returns whether every step succeeded."""
+        """Stops: writes the high watermarks, flushes each log, writes the leader epochs and the
+        recovery points, and closes each log. Returns whether every step succeeded."""
         self.write_high_watermarks()
         self.write_log_starts()
         clean = True
@@ -70,16 +73,23 @@ class CheckpointWriter:
             except LogError as error:
                 log.error("%s", error)
                 clean = False
-        # After a clean stop no recovery reads them from the records again.
-        clean = self._logs.save_leader_epochs() and clean
-        self.write_recovery_points()
+        clean = self.write_recovery_points() and clean
         return self._logs.close() and clean
 
-    def _write(self, name: str, value: Callable[[PartitionLog], int | None]) -> bool:
+    def _write(
+        self,
+        name: str,
+        value: Callable[[PartitionLog], int | None],
+        but: Collection[Path] = (),
+    ) -> bool:
+        """Writes a file of each log directory, except of those in `but`. Returns whether it wrote
+        all."""
         with self._lock:
-            return self._write_alone(name, value)
+            return self._write_alone(name, value, but)
 
-    def _write_alone(self, name: str, value: Callable[[PartitionLog], int | None]) -> bool:
+    def _write_alone(
+        self, name: str, value: Callable[[PartitionLog], int | None], but: Collection[Path]
+    ) -> bool:
         offsets: dict[Path, dict[TopicPartition, int]] = {
             directory.path: self._logs.kept_offsets(name, directory.path)
             for directory in self._logs.directories()
@@ -92,8 +102,10 @@ class CheckpointWriter:
                 continue  # its topic has been deleted
             if found is not None:
                 offsets[row.directory.parent][row.topic, row.partition] = found
-        complete = True
+        complete = not but
         for path, rows in offsets.items():
+            if path in but:
+                continue
             if self._written.get(path / name) == rows and (path / name).exists():
                 continue
             self._written.pop(path / name, None)

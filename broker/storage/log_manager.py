@@ -18,6 +18,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -195,6 +196,10 @@ class LogManager:
         self._unsaved = Replacements()  # `save` brings these to disk
         # The leader epoch checkpoints as read at start, until the first save.
         self._saved_epochs: dict[Path, list[tuple[int, int]]] = {}
+        self._epoch_files = threading.Lock()  # held while leader epoch checkpoints are written
+        self._begun: set[Path] = set()  # partition directories whose epochs `save` will write
+        # How often the epochs of a log had changed when its checkpoint was last known to have them.
+        self._epoch_changes: dict[Path, int] = {}
         # Partitions whose directory is missing though a checkpoint shows that it had records.
         self._lost: dict[TopicPartition, _LostDirectory] = {}
         self._put_aside: set[TopicPartition] = set()  # at this start
@@ -720,38 +725,60 @@ class LogManager:
         found = self.get(topic, partition)
         if found is None:
             return
-        found.handle.assign_epoch(epoch)
-        epochs = found.handle.leader_epochs()
-        if self._saved_epochs.get(found.directory) == epochs:
-            return
-        if not _are_saved(found.directory, epochs):
-            files.write_leader_epochs(found.directory, epochs, self._unsaved)
+        with self._epoch_files:
+            found.handle.assign_epoch(epoch)
+            epochs = found.handle.leader_epochs()
+            if self._saved_epochs.get(found.directory) == epochs:
+                return
+            if not _are_saved(found.directory, epochs):
+                files.write_leader_epochs(found.directory, epochs, self._unsaved)
+                self._begun.add(found.directory)
 
     def save(self) -> None:
         """Brings to disk the logs and leader epochs that were begun since the last call, all of
         them together. Raises OSError: then this node may lead none of these partitions."""
         self._saved_epochs.clear()
-        unsaved, self._unsaved = self._unsaved, Replacements()
-        unsaved.commit()
+        with self._epoch_files:
+            unsaved, self._unsaved = self._unsaved, Replacements()
+            self._begun.clear()
+            unsaved.commit()
 
-    def save_leader_epochs(self) -> bool:
+    def save_leader_epochs(self) -> set[Path]:
         """Writes the leader epochs that logs have and their files lack: those of records that were
-        copied from a leader. Call it when no thread changes the logs any more. Returns whether all
-        were written."""
-        unsaved = Replacements()
-        try:
-            for row in self.logs():
+        copied from a leader. Returns the log directories where that failed."""
+        failed: set[Path] = set()
+        changes: dict[Path, int] = {}
+        rows = sorted(self.logs(), key=lambda row: row.directory)
+        with self._epoch_files:
+            for parent, found in groupby(rows, lambda row: row.directory.parent):
                 try:
-                    epochs = row.handle.leader_epochs()
-                except LogError:
-                    continue  # the log is offline, or its topic has been deleted
+                    changes |= self._save_leader_epochs_in(found)
+                except OSError as error:
+                    failed.add(parent)
+                    if not isinstance(error, FileNotFoundError):  # a log that was deleted just now
+                        log.error("cannot write the leader epochs in %s: %s", parent, error)
+            self._epoch_changes = changes
+        return failed
+
+    def _save_leader_epochs_in(self, rows: Iterable[PartitionLog]) -> dict[Path, int]:
+        """Does it for logs of one log directory. Returns how often the epochs of each had
+        changed. Raises OSError."""
+        unsaved = Replacements()
+        changes: dict[Path, int] = {}
+        for row in rows:
+            try:
+                count = row.handle.counters()["leader_epoch_changes"]
+                epochs = row.handle.leader_epochs()
+            except LogError:
+                continue  # its topic has been deleted
+            if row.directory in self._begun:
+                continue
+            if self._epoch_changes.get(row.directory) != count:
                 if not _are_saved(row.directory, epochs):
                     files.write_leader_epochs(row.directory, epochs, unsaved)
-            unsaved.commit()
-        except OSError as error:
-            log.error("cannot write the leader epochs: %s", error)
-            return False
-        return True
+            changes[row.directory] = count
+        unsaved.commit()
+        return changes
 
     def configure(self, topic: str, config: TopicConfig) -> None:
         """Applies a changed configuration of a topic."""
