@@ -8,7 +8,6 @@ v1 nothing on the wire; v2 flexible; v3 an error for all; v4 the volume's total 
 v5 whether the directory accepts no new partitions; this build has no such directories.
 """
 
-import os
 from collections import defaultdict
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from barnabas.api.contexts import PartitionContext
 from barnabas.cext.log.log_handle import LogError
 from barnabas.errors import KafkaStorageError
 from barnabas.security.acl_codes import DESCRIBE
+from barnabas.storage.log_dirs import disk_space
 from barnabas.storage.log_manager import PartitionLog
 from barnabas.wire import Struct
 
@@ -54,12 +54,9 @@ def _result(path: Path, logs: list[PartitionLog], call: Call[PartitionContext]) 
     if call.version >= 4:
         row.totalBytes = row.usableBytes = UNKNOWN
         try:
-            volume = os.statvfs(path)
+            row.totalBytes, row.usableBytes = disk_space(path)
         except OSError:
             row.errorCode = KafkaStorageError.code
-        else:
-            row.totalBytes = volume.f_blocks * volume.f_frsize
-            row.usableBytes = volume.f_bavail * volume.f_frsize
     return row
 
 

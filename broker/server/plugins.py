@@ -32,6 +32,7 @@ from barnabas.config.access import AUTHORIZER, BUILDER, QUOTAS, plugin_of
 from barnabas.config.layers import Layers, value_in_force
 from barnabas.config.settings import BROKER_SETTINGS
 from barnabas.errors import PolicyViolation, SaslAuthenticationFailed
+from barnabas.storage.log_dirs import disk_space
 
 if TYPE_CHECKING:
     from barnabas.cext.fetch.interception import RewriteQueue
@@ -383,14 +384,12 @@ class Plugins:
         registry = self._registry
         if registry is None or not registry.implements("choose_log_directory"):
             return None
-        import os
-
         from barnabas.hooks.views import DirectoryView
 
         rows = []
         for path, count in directories.items():
-            system = os.statvfs(path)
-            rows.append(DirectoryView(path, count, system.f_bavail * system.f_frsize))
+            _, free_bytes = disk_space(path)
+            rows.append(DirectoryView(path, count, free_bytes))
         return registry.choose_log_directory(topic, partition, rows)
 
     @property

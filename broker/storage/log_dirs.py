@@ -92,6 +92,13 @@ def _open_and_read(directory: LogDir) -> None:
     directory.identity()
 
 
+def disk_space(path: str | Path) -> tuple[int, int]:
+    """Returns the size of a directory's disk and what this user may still write there, in bytes.
+    Raises OSError."""
+    volume = os.statvfs(path)
+    return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
+
 class LogDir:
     """A locked log directory. `was_clean`: the last stop was a clean one; `is_new`:
     no broker was here before."""

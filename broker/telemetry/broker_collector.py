@@ -10,6 +10,7 @@ from the cluster's state; no code here assumes a cluster of one node. With more 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from barnabas.cext.fetch.fetch import FetchHandler
@@ -24,6 +25,7 @@ from barnabas.cext.partition.partition_metrics import (
 from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.server.replica_manager import ReplicaManager
+from barnabas.storage.log_dirs import disk_space
 from barnabas.storage.log_manager import LogManager
 from barnabas.telemetry import broker_metrics as m
 from barnabas.telemetry.recent import RecentTimes
@@ -247,12 +249,25 @@ class BrokerCollector:
             m.DIRECTORY_OFFLINE,
             [(page.labels(logDirectory=path), path in offline) for path in everywhere],
         )
+        yield from self._disks(page)
         sum_ns, buckets = self._parts.flush_times()
         for commit in self._parts.commits:
             more_ns, more = commit.flush_times()
             sum_ns += more_ns
             buckets = {key: buckets.get(key, 0) + more.get(key, 0) for key in buckets | more}
         yield m.FLUSHES, [("", self._flushes.summary(page.now_ns, sum_ns, buckets))]
+
+    def _disks(self, page: Page) -> Iterator[Family]:
+        sizes: list[Sample] = []
+        free: list[Sample] = []
+        for directory in self._parts.logs.directories():
+            with suppress(OSError):  # a disk that fails has no sizes
+                size_bytes, free_bytes = disk_space(directory.path)
+                labels = page.labels(logDirectory=str(directory.path))
+                sizes.append((labels, size_bytes))
+                free.append((labels, free_bytes))
+        yield m.DISK_SIZE, sizes
+        yield m.DISK_FREE, free
 
     def _sessions(self) -> Iterator[Family]:
         sessions, fetch = self._parts.sessions.counters, self._parts.fetch.counters

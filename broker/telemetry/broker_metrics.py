@@ -139,6 +139,15 @@ DIRECTORY_OFFLINE = of_mbean(
     "1 when a log of the directory failed",
     ("logDirectory",),
 )
+DISK_SIZE = Metric(
+    "barnabas_log_directory_disk_bytes", GAUGE, ("logDirectory",), "Size of the directory's disk"
+)
+DISK_FREE = Metric(
+    "barnabas_log_directory_free_bytes",
+    GAUGE,
+    ("logDirectory",),
+    "Bytes that the broker may still write to the directory's disk",
+)
 FAILED_DISK_CALLS = Metric(
     "barnabas_log_failed_disk_calls_total",
     COUNTER,

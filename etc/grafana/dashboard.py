@@ -363,6 +363,12 @@ ROWS: tuple[tuple[str, tuple[Panel | Stat, ...]], ...] = (
                 ((total("kafka_log_log_size", "topic"), "{{topic}}"),),
             ),
             Panel(
+                "Free disk",
+                "bytes",
+                "Bytes that the broker may still write to the disk of a log directory",
+                (("barnabas_log_directory_free_bytes{$on}", "{{instance}} {{logDirectory}}"),),
+            ),
+            Panel(
                 "Disk",
                 "Bps",
                 "Bytes that the process reads from and writes to storage devices",

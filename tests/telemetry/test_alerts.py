@@ -10,6 +10,8 @@ import pytest
 from telemetry.conftest import watched
 from telemetry.promql import absent, metrics_of, needs_promtool, promtool
 
+from barnabas.cli import status
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "etc" / "prometheus"
 ALERTS = FOLDER / "alerts.yml"
@@ -48,6 +50,10 @@ def on_broker(metric: str) -> str:
 GROUP = 'consumergroup="readers"'
 LAG = f'kafka_consumergroup_lag_sum{{{BROKER}, {GROUP}, topic="news"}}'
 MEMBERS = f"kafka_consumergroup_members{{{BROKER}, {GROUP}}}"
+GIGABYTE = 10**9
+DIRECTORY = 'logDirectory="/data"'
+FREE = f"barnabas_log_directory_free_bytes{{{BROKER}, {DIRECTORY}}}"
+DISK = f"barnabas_log_directory_disk_bytes{{{BROKER}, {DIRECTORY}}}"
 CONTROLLER = "kafka_controller_kafkacontroller_"
 CASES = {
     "BarnabasDown": of("up", "1x20 0x10", "1x28 0x2"),
@@ -70,6 +76,11 @@ CASES = {
         "kafka_log_logmanager_offlinelogdirectorycount", "0x20 1x20", "0x40"
     ),
     "BarnabasDiskCallsFail": of("barnabas_log_failed_disk_calls_total", "0x27 2x20", "2x40"),
+    "BarnabasDiskNearlyFull": Case(
+        {FREE: f"{4 * GIGABYTE}x40", DISK: f"{100 * GIGABYTE}x40"},
+        {FREE: f"{11 * GIGABYTE}x40", DISK: f"{1000 * GIGABYTE}x40"},
+        more=DIRECTORY,
+    ),
     "BarnabasCleanerFails": of(
         "kafka_log_logcleanermanager_uncleanable_partitions_count",
         "1x40",
@@ -134,6 +145,12 @@ def test_a_broker_has_the_metrics_of_each_alert(name, page):
     if wanted == OF_PROMETHEUS:
         return
     assert wanted and absent(wanted, page) == []
+
+
+def test_the_alert_on_a_full_disk_has_the_limits_of_barnabas_status():
+    expression = RULES["BarnabasDiskNearlyFull"][0]
+    assert f" < {status.FREE_BYTES_MIN} and " in expression
+    assert f" < {status.FREE_PART_MIN} * " in expression
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import socket
 import struct
 import threading
@@ -247,6 +248,20 @@ def test_metrics_max_partitions_leaves_out_each_partition(tmp_path):
         assert rows_of(page, "kafka_log_log_size") == []
         assert value_of(page, "kafka_server_replicamanager_partitioncount") == 6
         assert value_of(page, "kafka_server_replicamanager_underreplicatedpartitions") == 0
+
+
+def test_the_size_and_the_free_space_of_each_disk(tmp_path):
+    directories = [str(tmp_path / name) for name in ("one", "two")]
+    with watched(tmp_path, log_dirs=",".join(directories)) as broker:
+        page = broker.page()
+    volume = os.statvfs(tmp_path)
+    size = volume.f_blocks * volume.f_frsize
+    for path in directories:
+        found = value_of(page, "barnabas_log_directory_disk_bytes", logDirectory=path)
+        assert found == size
+        free = value_of(page, "barnabas_log_directory_free_bytes", logDirectory=path)
+        # Others write to this disk too.
+        assert free == pytest.approx(volume.f_bavail * volume.f_frsize, abs=size / 50)
 
 
 def test_offline_logs_and_replicas_out_of_sync_are_seen(broker):
