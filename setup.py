@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 if not sys.platform.startswith("linux"):
@@ -48,6 +49,8 @@ OPENSSL_PROBE = """
 #endif
 int main(void) { return SSL_new(0) != 0; }
 """
+
+CORES = len(os.sched_getaffinity(0))
 
 os.chdir(Path(__file__).resolve().parent)
 if os.environ.get("BARNABAS_SANITIZE"):
@@ -131,7 +134,7 @@ def cythonized(extensions: list[Extension]) -> list[Extension]:
         extensions,
         include_path=[names_tree(Path("build/names"))],
         compiler_directives=DIRECTIVES,
-        nthreads=os.cpu_count() or 1,
+        nthreads=CORES,
         annotate=bool(os.environ.get("BARNABAS_ANNOTATE")),
         build_dir=os.environ.get("BARNABAS_C_DIR"),
     )
@@ -144,11 +147,20 @@ class BuildExt(build_ext):
     compiled by Python as ever."""
 
     def run(self) -> None:
+        self._done, self._lock = 0, threading.Lock()
         super().run()
         if self.inplace or self.editable_mode:
             links_tree(Path("build/links"))
             for directory in DIRECTORIES.values():
                 compileall.compile_dir(directory, quiet=1)
+
+    def build_extension(self, extension: Extension) -> None:
+        """Also says how far the build is; it compiles as many modules at a time as there are
+        cores. `pip install -v` shows it."""
+        super().build_extension(extension)
+        with self._lock:
+            self._done += 1
+            print(f"[{self._done}/{len(self.extensions)}] {extension.name}", flush=True)
 
 
 if __name__ == "__main__":
@@ -161,5 +173,5 @@ if __name__ == "__main__":
         zip_safe=False,
         ext_modules=cythonized(extensions()),
         cmdclass={"build_ext": BuildExt},
-        options={"build_ext": {"parallel": os.cpu_count() or 1}},
+        options={"build_ext": {"parallel": CORES}},
     )
