@@ -53,4 +53,6 @@ def _update(topic: str, topic_id: str | None, row: Struct) -> PartitionUpdate:
         recovering=getattr(row, "leaderRecoveryState", 0) == 1,
     )
     version = row.partitionEpoch if hasattr(row, "partitionEpoch") else row.zkVersion
-    return PartitionUpdate(topic, topic_id, row.partitionIndex, state, version)
+    return PartitionUpdate(
+        topic, topic_id, row.partitionIndex, state, version, replicas=tuple(row.replicas)
+    )

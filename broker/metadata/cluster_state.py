@@ -129,6 +129,7 @@ class PartitionUpdate:
     state: PartitionState
     version: int  # of the state's node
     zxid: int = -1  # number of the commit that wrote it; -1: a request does not say it
+    replicas: tuple[int, ...] = ()  # of the request, which may know a later assignment
 
 
 # `state_zxid` of a state with which the controller has asked this node to lead or follow.
@@ -324,10 +325,17 @@ class ClusterStateReader:
         """Applies states from a request of the controller, or of a write of this node, if they are
         newer than the known ones, by the version of their nodes. `is_leader_and_isr`: the request
         is LeaderAndIsr, with which the controller asks this node, in its current registration, to
-        lead or follow. Reads unknown topics and partitions from the tree."""
+        lead or follow. Reads from the tree unknown topics and partitions, and those to which the
+        controller names other replicas: a leader of the new epoch must not take a follower of a
+        former assignment into the ISR."""
         updates = list(updates)
         with self._lock:
-            unknown = {row.topic for row in updates if self._known(row) is None}
+            unknown = {
+                row.topic
+                for row in updates
+                if (known := self._known(row)) is None
+                or (is_leader_and_isr and row.replicas not in ((), known.replicas))
+            }
             if unknown:
                 self.refresh_topics(unknown)
             changed: dict[str, dict[int, Partition]] = {}

@@ -4,6 +4,7 @@ import logging
 import os
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -217,6 +218,26 @@ def test_a_state_from_a_request_gets_its_commit_when_it_is_read(tree):
     assert reader.state.partition("t", 0).state_zxid == -1
     assert reader.refresh_partitions([("t", 0)]).partition("t", 0).state_zxid == stat.mzxid
     assert reader.apply_updates([update], False).partition("t", 0).state_zxid == stat.mzxid
+
+
+def test_a_request_that_names_other_replicas_makes_the_broker_read_the_assignment(tree):
+    """A leader that knows the epoch of a move, and not its replicas, would take a former follower
+    into the ISR."""
+    tree.multi(new_topic("t", 1))
+    reader = ClusterStateReader(tree)
+    assignment = reader.state.topic("t").assignment
+    reader.on_change(lambda _state: None)
+    for handler in ("_topic_changed", "_topics_changed"):
+        setattr(reader, handler, lambda _event: None)  # the watches come later
+    before = reader.state
+    moved = replace(assignment, partitions={0: (2, 3)})
+    path, state = znodes.partition_state_path("t", 0), PartitionState(2, 4, (2, 3), 1)
+    tree.set(znodes.topic_path("t"), moved.encode())
+    stat = tree.set(path, state.encode())
+    reader.state = before
+    update = PartitionUpdate("t", None, 0, state, stat.version, replicas=(2, 3))
+    found = reader.apply_updates([update], is_leader_and_isr=True).partition("t", 0)
+    assert (found.replicas, found.state) == ((2, 3), state)
 
 
 def test_damaged_nodes_are_left_out_and_nothing_else(tree, caplog):
