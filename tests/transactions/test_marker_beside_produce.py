@@ -23,11 +23,22 @@ def hold_markers(broker: Broker, topic: str, count: int = 1) -> int:
 
 def begun(broker: Broker, others: ThreadPoolExecutor, send: Callable, *asked, **more) -> Future:
     """A request that the broker has begun to handle, and cannot answer yet."""
-    before = broker.node.reactor.counters()["requests"]
-    answer = others.submit(send, *asked, **more)
+    return _sent(broker, "requests", others.submit, send, *asked, **more)
+
+
+def waiting(broker: Broker, others: ThreadPoolExecutor, send: Callable, *asked, **more) -> Future:
+    """A request that waits for the end of the transaction before: the log of its partition has
+    begun to expect its transaction."""
+    return _sent(broker, "parked", others.submit, send, *asked, **more)
+
+
+def _sent(broker: Broker, counter: str, submit: Callable, *asked, **more) -> Future:
+    before = broker.node.reactor.counters()[counter]
+    answer = submit(*asked, **more)
     deadline = time.monotonic() + PATIENCE_S
-    while broker.node.reactor.counters()["requests"] == before:
-        assert time.monotonic() < deadline, "the request did not arrive"
+    while broker.node.reactor.counters()[counter] == before:
+        assert not answer.done(), f"it was answered: {answer.result()}"
+        assert time.monotonic() < deadline, f"{counter} does not rise"
         time.sleep(0.001)
     assert not answer.done(), f"it was answered: {answer.result()}"
     return answer
@@ -36,25 +47,31 @@ def begun(broker: Broker, others: ThreadPoolExecutor, send: Callable, *asked, **
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_the_next_transaction_is_not_refused_for_the_marker_of_the_one_before(tmp_path, commit):
     """Seen with Kafka Streams: the request to the coordinator waited for the end of the transaction
-    before, whose marker then reached the partition, so that the answer seemed outdated."""
+    before, whose marker then reached the partition, so that the answer seemed outdated. Markers are
+    written in the order of partitions, so that a slow one in partition 0 delays the one in
+    partition 1."""
     settings = {"log.dirs": str(tmp_path), **SETTINGS, **LONG_WAIT}
     with Broker(settings) as broker, ThreadPoolExecutor(1) as other:
         talk = Talk(broker.bootstrap_servers, "beside")
         producer = talk.begun(version=5)
         system = broker.node.system
-        assert talk.produce(producer, 0, 2, version=12)[0] == 0
+        assert talk.produce(producer, 0, 2, version=12, partition=1)[0] == 0
         for count in (*[2] * (ROUNDS - 1), 1):
-            rule = hold_markers(broker, "beside-topic")
+            assert talk.produce(producer, 0, version=12)[0] == 0
+            rule = hold_markers(broker, "beside-topic-0")
             error, *after = talk.end(producer, commit, version=5)
             producer = after[0], after[1]
             assert error == 0 and talk.describe().transactionState.startswith("Prepare")
-            # Its marker is pending: the batch waits, and is accepted.
-            told = begun(broker, other, talk.produce, producer, 0, count, version=12, settle=False)
+            # The marker is pending: the batch waits, and is accepted.
+            told = waiting(
+                broker, other, talk.produce, producer, 0, count, version=12, partition=1,
+                settle=False,
+            )  # fmt: skip
             system.release(rule)
             assert told.result(PATIENCE_S)[0] == 0
             assert system.fired(rule) == 1
         assert talk.end(producer, True, version=5)[0] == 0 and talk.state() == "CompleteCommit"
-        found = talk.fetch()
+        found = talk.fetch(index=1)
         assert len(found["aborted"]) == (0 if commit else ROUNDS)
         assert found["last stable offset"] == found["high watermark"] == ROUNDS * 3 + 2
         talk.wire.close()
@@ -79,7 +96,7 @@ def test_offsets_of_the_next_transaction_are_not_refused_for_the_marker_of_the_o
             error, *after = talk.end(producer, True, version=5)
             producer = after[0], after[1]
             assert error == 0 and talk.describe().transactionState.startswith("Prepare")
-            told = begun(broker, other, talk.commit_offsets, producer, offset, version=5)
+            told = waiting(broker, other, talk.commit_offsets, producer, offset, version=5)
             system.release(rule)
             assert told.result(PATIENCE_S) == [0]
             assert system.fired(rule) == 1
