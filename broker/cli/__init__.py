@@ -72,9 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = arguments[0]
     # Only the parser of this command: those of the other commands would take some milliseconds.
     parser = CommandParser(prog=f"barnabas {name}", description=COMMANDS[name])
-    configure(name, parser)
-    parsed = parser.parse_args(arguments[1:])
     try:
+        configure(name, parser)
+        parsed = parser.parse_args(arguments[1:])
         status = int(module_of(name).run(parsed))
         sys.stdout.flush()
         return status
@@ -87,13 +87,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        print(
-            f"barnabas: unexpected {reason}. This is an error in barnabas: please report it with"
-            f" the traceback that {DEBUG}=1 shows.",
-            file=sys.stderr,
-        )
+        print(f"barnabas: {_cause(error)}", file=sys.stderr)
         return 1
+
+
+def _cause(error: Exception) -> str:
+    """Returns one line about an error that the command did not expect."""
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    if isinstance(error, ImportError) and (error.path or "").endswith(".so"):
+        reason = str(error).splitlines()[0].rstrip(".")
+        return (
+            f"a compiled module cannot be loaded: {reason}. It was built for a newer or another"
+            " system. Install the packages for this one (`pip install --force-reinstall barnabas`),"
+            " or compile barnabas here (`pip install --no-binary barnabas barnabas`)."
+        )
+    return (
+        f"unexpected {reason}. This is an error in barnabas: please report it with the traceback"
+        f" that {DEBUG}=1 shows."
+    )
 
 
 def module_of(name: str) -> Any:

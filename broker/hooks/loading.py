@@ -111,11 +111,21 @@ def author_of(found: Found) -> Any:
         for part in attribute.split(".") if attribute else ():
             target = getattr(target, part)
     except Exception as error:  # any error of an import
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise CannotLoad(
-            [f"cannot import plugin {found.name} ({found.target}): {reason}."]
+            [f"cannot import plugin {found.name} ({found.target}): {_reason(error)}."]
         ) from error
     return target
+
+
+def _reason(error: Exception) -> str:
+    """Returns what a plugin raised, and the remedy when a package is missing."""
+    text = f"{type(error).__name__}: {error}".splitlines()[0]
+    if not isinstance(error, ModuleNotFoundError):
+        return text
+    return (
+        f"{text}. Install that package into {sys.prefix}; pip install 'barnabas[plugins]' installs"
+        " those of the built-in plugins"
+    )
 
 
 def load(
@@ -157,8 +167,7 @@ def _made(name: str, author: Any, texts: Mapping[str, str]) -> Any:
     except BadOptions:
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise CannotLoad([f"cannot create plugin {name}: {reason}."]) from error
+        raise CannotLoad([f"cannot create plugin {name}: {_reason(error)}."]) from error
 
 
 def implementations(name: str, made: Any) -> dict[str, Implementation]:

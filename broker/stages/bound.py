@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -309,9 +311,25 @@ def _bind(
     except OSError as error:
         raise CannotStart(
             f"cannot listen on {listener.host}:{listener.port}:"
-            f" {os.strerror(error.errno or 0)}. Stop the process that uses the port, or take"
-            f" another one: --set listeners={listener.name}://{listener.host}:PORT"
+            f" {error.strerror or os.strerror(error.errno or 0)}."
+            f" {_remedy(error, listener)}"
         ) from error
+
+
+def _remedy(error: OSError, listener: Listener) -> str:
+    """Returns what to do when a listener cannot be bound."""
+    another = f"--set listeners={listener.name}://{listener.host}:PORT"
+    if error.errno == errno.EACCES:
+        return (
+            "A port below 1024 needs the capability CAP_NET_BIND_SERVICE (docs/service.md); or take"
+            f" another one: {another}"
+        )
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return (
+            "This host does not have the address: correct `listeners`; the address that clients use"
+            " is `advertised.listeners`."
+        )
+    return f"Stop the process that uses the port, or take another one: {another}"
 
 
 def _unbind(node: Bound, listener: Listener) -> None:

@@ -7,13 +7,13 @@ the last one.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from barnabas.cext.log.failed_calls import Failure
+from barnabas.storage.log_dirs import NO_SPACE
 from barnabas.storage.log_manager import LogManager
 
 log = logging.getLogger("barnabas.logs")
@@ -23,7 +23,6 @@ AGAIN_MS = 60_000  # between two lines of the same failure
 KNOWN_MAX = 1000  # remembered failures; at this number all are forgotten
 LINES_MAX = 20  # for each call: a failing disk has thousands of logs
 
-FREE_SPACE = {errno.ENOSPC, errno.EDQUOT}
 REFUSED = (
     "%s: %s of %s failed: %s. Producers get KAFKA_STORAGE_ERROR, which they try again; records that"
     " are there are served."
@@ -99,7 +98,7 @@ class FailureLog:
     @staticmethod
     def _write_one(row: Failure, count: int) -> None:
         what, text = LINES[row.what]
-        if row.errno in FREE_SPACE and row.what in ("write", "open"):
+        if row.errno in NO_SPACE and row.what in ("write", "open"):
             text += FREED
         if count:
             text += f" It failed {count} times since the last such line."

@@ -13,6 +13,7 @@ data is wrong. An I/O fault is a FailedDirectory: the other directories are serv
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -29,7 +30,8 @@ LOCK = ".lock"
 META = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 KRAFT_METADATA = "__cluster_metadata-0"
-
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+NO_RIGHT = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 log = logging.getLogger("barnabas.logs")
 
@@ -41,13 +43,23 @@ class UnusableDirectory(Exception):
 class FailedDirectory(UnusableDirectory):
     """A log directory cannot be read or written: broken, full, not mounted, without permission."""
 
+    def __init__(self, what: str, error: OSError) -> None:
+        """`what`: what the broker could not do, such as "cannot read /data"."""
+        if error.errno in NO_SPACE:
+            remedy = "Free space on its disk, or set log.dirs to a directory on another one."
+        elif error.errno in NO_RIGHT:
+            remedy = "Make it writable for this user, or set log.dirs to a place that is."
+        else:
+            remedy = "Check the disk and the path, or set log.dirs to another directory."
+        super().__init__(f"{what}: {error.strerror}. {remedy}")
+
 
 def open_directories(
     paths: Sequence[str], first_must_work: bool
 ) -> tuple[list[LogDir], list[Path]]:
     """Opens the entries of log.dirs: those that work, and those that failed. `first_must_work`: the
     first holds the metadata store. Raises UnusableDirectory when a directory belongs to another
-    broker or cluster, FailedDirectory when the first fails that must work, or when all fail; what
+    broker or cluster, when the first fails that must work, and FailedDirectory when all fail; what
     was opened is closed again then."""
     directories = [LogDir(Path(text)) for text in paths]
     try:
@@ -71,7 +83,7 @@ def keep_usable(
         except FailedDirectory as error:
             row.close(clean=False)
             if first_must_work and not usable and not failed:
-                raise FailedDirectory(
+                raise UnusableDirectory(
                     f"{error} It is the first of log.dirs and holds the metadata store, so the"
                     " broker cannot start without it."
                 ) from error
@@ -116,10 +128,7 @@ class LogDir:
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise FailedDirectory(
-                f"cannot make the log directory {self.path}: {error.strerror}. Set log.dirs to a"
-                " place this user may write to."
-            ) from error
+            raise FailedDirectory(f"cannot make the log directory {self.path}", error) from error
         if os.path.isdir(self.path / KRAFT_METADATA):
             raise UnusableDirectory(
                 f"{self.path} belongs to a KRaft cluster of Apache Kafka ({KRAFT_METADATA} is in"
@@ -130,7 +139,7 @@ class LogDir:
             self.is_new = not (self.path / META).exists()
             self.was_clean = (self.path / CLEAN_SHUTDOWN).exists()
         except OSError as error:
-            raise FailedDirectory(f"cannot read {self.path}: {error.strerror}.") from error
+            raise FailedDirectory(f"cannot read {self.path}", error) from error
 
     def _lock(self) -> None:
         path = self.path / LOCK
@@ -139,8 +148,7 @@ class LogDir:
             fd = os.open(path, flags, 0o644)
         except OSError as error:
             raise FailedDirectory(
-                f"cannot write in the log directory {self.path}: {error.strerror}. Set log.dirs to"
-                " a place this user may write to."
+                f"cannot write in the log directory {self.path}", error
             ) from error
         try:
             # flock keeps two brokers of one process apart, lockf those of other programs (Kafka).
@@ -168,7 +176,7 @@ class LogDir:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise FailedDirectory(f"cannot read {path}: {error.strerror}.") from error
+            raise FailedDirectory(f"cannot read {path}", error) from error
         except ConfigError as error:
             raise UnusableDirectory(f"cannot read {path}: {error}") from error
         if found.get("version", "0") not in ("0", "1"):
@@ -198,9 +206,7 @@ class LogDir:
             try:
                 replace_file(self.path / META, text.encode())
             except OSError as error:
-                raise FailedDirectory(
-                    f"cannot write {self.path / META}: {error.strerror}."
-                ) from error
+                raise FailedDirectory(f"cannot write {self.path / META}", error) from error
 
     def begin(self) -> None:
         """Removes .kafka_cleanshutdown, before any log is opened: a crash is an unclean stop from
@@ -209,9 +215,7 @@ class LogDir:
             (self.path / CLEAN_SHUTDOWN).unlink(missing_ok=True)
             sync_directory(self.path)
         except OSError as error:
-            raise FailedDirectory(
-                f"cannot remove {self.path / CLEAN_SHUTDOWN}: {error.strerror}."
-            ) from error
+            raise FailedDirectory(f"cannot remove {self.path / CLEAN_SHUTDOWN}", error) from error
 
     def close(self, clean: bool) -> None:
         """Unlocks the directory. `clean`: every log and checkpoint is on disk."""
