@@ -23,6 +23,7 @@ the content of the file as the state, after a checkpoint has written and synced 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -104,6 +105,12 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def _unavailable(path: Path | str, error: OSError) -> StoreUnavailable:
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "Free some space on its disk." if is_full else "Check its permissions and its disk."
+    return StoreUnavailable(f"{path}: {error.strerror}. {remedy}")
+
+
 def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
@@ -141,14 +148,14 @@ class Database:
                 directory.mkdir(parents=True, mode=0o700)
                 _sync_directory(directory.parent)
         except OSError as error:
-            raise StoreUnavailable(f"{directory}: {error.strerror}") from error
+            raise _unavailable(directory, error) from error
 
     def _take_lock(self) -> int:
         path = f"{self.path}.lock"
         try:
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+            raise _unavailable(path, error) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(lock, 0)
@@ -162,7 +169,7 @@ class Database:
             ) from None
         except OSError as error:
             os.close(lock)
-            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+            raise _unavailable(path, error) from error
         return lock
 
     def _make_file(self) -> None:
@@ -172,7 +179,7 @@ class Database:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             os.close(os.open(self.path, flags, 0o600))
         except OSError as error:
-            raise StoreUnavailable(f"{self.path}: {error.strerror}") from error
+            raise _unavailable(self.path, error) from error
 
     def _connect(self) -> None:
         connection = None
