@@ -25,7 +25,12 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.metadata import znodes
-from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
+from barnabas.metadata.cluster_state import (
+    ClusterState,
+    ClusterStateReader,
+    Partition,
+    Topic,
+)
 from barnabas.metadata.state_changes import written_by_controller
 from barnabas.metadata.tree import (
     BadVersion,
@@ -137,16 +142,29 @@ def _moved(
     if replicas is None:
         if not adding and not removing:
             raise NoReassignmentInProgress()
-        return _with(assignment, index, origin, (), ())
+        kept = _needed(state, topic.partitions.get(index), origin)
+        return _with(assignment, index, (*origin, *kept), (), kept)
     _check(state, replicas)
     full = (*replicas, *(broker for broker in origin if broker not in replicas))
+    kept = _needed(state, topic.partitions.get(index), full)
     return _with(
         assignment,
         index,
-        full,
+        (*full, *kept),
         tuple(broker for broker in full if broker not in origin),
-        tuple(broker for broker in full if broker not in replicas),
+        (*(broker for broker in full if broker not in replicas), *kept),
     )
+
+
+def _needed(state: ClusterState, partition: Partition | None, replicas: Replicas) -> Replicas:
+    """Returns the members of the ISR that stay replicas, and are removed at the end, when none of
+    `replicas` could lead: without them the partition would have no leader any more."""
+    if partition is None or partition.state is None:
+        return ()
+    known = without_restarted(partition, state)
+    if with_replicas(known, replicas, state.brokers, 0) is not None:
+        return ()
+    return tuple(broker for broker in partition.state.isr if broker not in replicas)
 
 
 def _next_epochs(

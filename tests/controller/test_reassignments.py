@@ -133,6 +133,26 @@ def test_cancelled(moved):
     assert isinstance(moved.begin(None), NoReassignmentInProgress)
 
 
+@pytest.mark.parametrize(("wanted", "during"), [
+    (None, ((1, 2, 3), (), (3,))),
+    ([1, 5], ((1, 5, 2, 3), (5,), (2, 3))),
+])  # fmt: skip
+def test_the_only_member_of_the_isr_stays_until_others_are_in_it(moved, wanted, during):
+    """Broker 3 was added by the move that is cancelled or replaced. Without it nobody could lead,
+    and the state would name a leader that is no replica."""
+    moved.begin([3, 4])
+    path = znodes.partition_state_path("t", 0)
+    moved.tree.set(path, PartitionState(3, 8, (3,), 1).encode())
+    moved.reader.refresh_topics(["t"])
+    assert moved.begin(wanted) is None
+    assert moved.assigned() == during
+    assert moved.state()[:2] == (3, (3,))
+    moved.in_isr(3, 1, 2, 5)
+    target = (1, 2) if wanted is None else (1, 5)
+    assert moved.assigned() == (target, (), ())
+    assert moved.state()[:2] == (1, target)
+
+
 def test_a_target_that_is_dead_is_waited_for(moved):
     moved.begin([3, 4])
     for broker in (3, 4):
