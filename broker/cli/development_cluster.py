@@ -197,6 +197,8 @@ class DevelopmentCluster:
                 found[name] = ",".join(map(str, shifted(parse_listeners(text, name), number - 1)))
         port = config.integer("metrics.port") if is_set("metrics.port") else METRICS_PORT
         found["metrics.port"] = str(port + number - 1 if port > 0 else port)
+        console_port = config.integer("console.port")
+        found["console.port"] = str(console_port + number - 1 if console_port > 0 else console_port)
         return found
 
     def _watch(self, say: Say) -> int:

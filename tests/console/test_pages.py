@@ -3,6 +3,7 @@
 import re
 
 from console.console_broker import ALICE, ruled_broker
+from share.share_member import ShareMember, configure
 
 from barnabas.client.groups import commit_offsets, list_groups
 from barnabas.client.producer import Producer
@@ -113,10 +114,18 @@ def test_a_group_is_deleted_with_its_right_and_its_name(ruled):
         assert "old" not in [row.group_id for row in list_groups(cluster)]
 
 
-def test_a_share_group_shows_members_and_start_offsets():
-    with ruled_broker(**{"group.share.enable": "true"}) as watched:
-        page = watched.logged_in().get("/share-groups")
-        assert page.status == 200 and "There is no group" in page.words
+def test_a_share_group_shows_members_and_start_offsets(opened):
+    opened.produce("shared", *[(None, b"1")] * 30)
+    address = opened.broker.bootstrap_servers
+    assert configure(address, "workers", share_auto_offset_reset="earliest") == 0
+    member = ShareMember(address, "workers", "worker-1").join("shared")
+    browser = opened.browser()
+    assert "workers" in browser.get("/share-groups").words
+    assert "workers" not in browser.get("/groups").words
+    page = browser.get("/group?id=workers&kind=share")
+    assert "worker-1" in page.words and "shared: 0" in page.words and "Stable" in page.words
+    assert "Delete the group" not in page.words
+    member.leave()
 
 
 def test_transactions_are_shown_by_rules(ruled):
