@@ -1,5 +1,6 @@
 """When the console opens, for which hosts, over which listener, and when it refuses the start."""
 
+import argparse
 import subprocess
 import sys
 
@@ -15,6 +16,8 @@ from console.console_broker import (
 from tls.authority import Authority
 
 from barnabas import Broker
+from barnabas.cli.development_cluster import DevelopmentCluster
+from barnabas.config import BrokerConfig
 from barnabas.node import CannotStart
 
 AUTHORITY = Authority()
@@ -166,6 +169,14 @@ def test_the_console_stops_with_the_broker():
         assert browser.get("/topics").status == 200
     with pytest.raises(OSError):
         Browser(address).get("/login")
+
+
+def test_each_broker_of_a_development_cluster_has_its_own_console(tmp_path):
+    config = BrokerConfig({"log.dirs": str(tmp_path), "console.port": "9500"})
+    given = argparse.Namespace(cluster=3, config=None, settings=[], quiet=True)
+    made = DevelopmentCluster(config, given)
+    ports = [made._settings(number, "")["console.port"] for number in (1, 2, 3)]
+    assert ports == ["9500", "9501", "9502"]
 
 
 def test_start_names_the_address(tmp_path):
