@@ -12,6 +12,7 @@ import pytest
 from cluster.network import Network, missing
 from durability.broker_process import BrokerProcess, free_port
 
+from barnabas import Broker
 from barnabas.config.environment import settings_from
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,6 +115,16 @@ def test_clients_inside_and_outside_produce(tmp_path):
             assert outcome != [""]
             assert broker.stop() == 0
         assert health_check(*prefix) != 0
+
+
+def test_the_health_check_asks_the_port_of_the_settings(tmp_path, monkeypatch):
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "metrics.port": "0"}
+    with Broker(settings | {"log.dirs": str(tmp_path)}) as broker:
+        address = broker.node.metrics.address
+        assert address is not None
+        monkeypatch.setenv("KAFKA_METRICS_PORT", address.rpartition(":")[2])
+        assert health_check() == 0
+    assert health_check() != 0
 
 
 def wheel() -> Path | None:
