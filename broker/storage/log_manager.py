@@ -198,8 +198,8 @@ class LogManager:
         self._saved_epochs: dict[Path, list[tuple[int, int]]] = {}
         self._epoch_files = threading.Lock()  # held while leader epoch checkpoints are written
         self._begun: set[Path] = set()  # partition directories whose epochs `save` will write
-        # How often the epochs of a log had changed when its checkpoint was last known to have them.
-        self._epoch_changes: dict[Path, int] = {}
+        # The leader epochs that `save_leader_epochs` found in the checkpoint of each log, or wrote.
+        self._written_epochs: dict[Path, list[tuple[int, int]]] = {}
         # Partitions whose directory is missing though a checkpoint shows that it had records.
         self._lost: dict[TopicPartition, _LostDirectory] = {}
         self._put_aside: set[TopicPartition] = set()  # at this start
@@ -747,38 +747,39 @@ class LogManager:
         """Writes the leader epochs that logs have and their files lack: those of records that were
         copied from a leader. Returns the log directories where that failed."""
         failed: set[Path] = set()
-        changes: dict[Path, int] = {}
+        written: dict[Path, list[tuple[int, int]]] = {}
         rows = sorted(self.logs(), key=lambda row: row.directory)
         with self._epoch_files:
             for parent, found in groupby(rows, lambda row: row.directory.parent):
                 try:
-                    changes |= self._save_leader_epochs_in(found)
+                    written |= self._save_leader_epochs_in(found)
                 except OSError as error:
                     failed.add(parent)
                     if not isinstance(error, FileNotFoundError):  # a log that was deleted just now
                         log.error("cannot write the leader epochs in %s: %s", parent, error)
-            self._epoch_changes = changes
+            self._written_epochs = written
         return failed
 
-    def _save_leader_epochs_in(self, rows: Iterable[PartitionLog]) -> dict[Path, int]:
-        """Does it for logs of one log directory. Returns how often the epochs of each had
-        changed. Raises OSError."""
+    def _save_leader_epochs_in(
+        self, rows: Iterable[PartitionLog]
+    ) -> dict[Path, list[tuple[int, int]]]:
+        """Does it for logs of one log directory. Returns the epochs that their files have now.
+        Raises OSError."""
         unsaved = Replacements()
-        changes: dict[Path, int] = {}
+        written: dict[Path, list[tuple[int, int]]] = {}
         for row in rows:
             try:
-                count = row.handle.counters()["leader_epoch_changes"]
                 epochs = row.handle.leader_epochs()
             except LogError:
                 continue  # its topic has been deleted
             if row.directory in self._begun:
                 continue
-            if self._epoch_changes.get(row.directory) != count:
+            if self._written_epochs.get(row.directory) != epochs:
                 if not _are_saved(row.directory, epochs):
                     files.write_leader_epochs(row.directory, epochs, unsaved)
-            changes[row.directory] = count
+            written[row.directory] = epochs
         unsaved.commit()
-        return changes
+        return written
 
     def configure(self, topic: str, config: TopicConfig) -> None:
         """Applies a changed configuration of a topic."""
