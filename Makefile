@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 QUICK := not slow and not java and not spark_session
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: dev build test long mutants lint types yellow races sanitize fuzz docs clean
+.PHONY: dev build test long mutants lint types yellow races sanitize fuzz docs onefile clean
 # The package gssapi is compiled with the headers of Kerberos (libkrb5-dev).
 KERBEROS := $(shell command -v krb5-config >/dev/null && echo ,kerberos)
 dev: $(PY)          ## a virtual environment with barnabas installed in place
@@ -38,5 +38,7 @@ fuzz:               ## a fuzzer with coverage over what bytes from outside reach
 	VENV=$(VENV) tests/sanitizers/run fuzz
 docs:               ## the manual as a site with search: dist/docs/index.html
 	$(VENV)/bin/sphinx-build -q -n -W --keep-going -c etc/docs -d build/docs . dist/docs
+onefile:            ## dist/barnabas: one executable with the interpreter (needs libzstd-dev)
+	release/onefile
 clean:
 	rm -rf build dist *.egg-info && find broker cext plugins clients \( -name '*.c' -o -name '*.so' -o -name '*.html' \) -delete
