@@ -1,38 +1,40 @@
-"""Twenty open pages of a console, until standard input ends: python open_pages.py HOST:PORT
+"""Twenty open pages of a console: python open_pages.py HOST:PORT
 
-Each loads again every REFRESH_S seconds as the live page does, and they do not begin together.
+For each line on standard input it loads all pages once, spread over REFRESH_S seconds, as twenty
+browsers do whose pages load again that often; then it prints how many it loaded.
 """
 
 import http.client
 import sys
 import threading
+import time
 
 PAGES = ("/live", "/health", "/topics", "/messages?topic=load", "/groups")
 COUNT, REFRESH_S = 20, 5.0
 
 
-def keep_open(address: str, number: int, ended: threading.Event) -> None:
-    wait_s = REFRESH_S * number / COUNT
-    while not ended.wait(wait_s):
-        connection = http.client.HTTPConnection(address, timeout=30)
-        connection.request("GET", PAGES[number % len(PAGES)])
-        answer = connection.getresponse()
-        answer.read()
-        connection.close()
-        assert answer.status == 200, answer.status
-        print("page", flush=True)
-        wait_s = REFRESH_S
+def load(address: str, number: int, loaded: list[int]) -> None:
+    time.sleep(REFRESH_S * number / COUNT)
+    connection = http.client.HTTPConnection(address, timeout=30)
+    connection.request("GET", PAGES[number % len(PAGES)])
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    if answer.status == 200:
+        loaded.append(number)
 
 
 def main(address: str) -> None:
-    ended = threading.Event()
-    threads = [
-        threading.Thread(target=keep_open, args=(address, number, ended)) for number in range(COUNT)
-    ]
-    for thread in threads:
-        thread.start()
-    sys.stdin.read()
-    ended.set()
+    for _ in sys.stdin:
+        loaded: list[int] = []
+        threads = [
+            threading.Thread(target=load, args=(address, number, loaded)) for number in range(COUNT)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(len(loaded), flush=True)
 
 
 if __name__ == "__main__":
