@@ -32,6 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run the long form of random, exhaustive and killing tests (make long)",
     )
+    parser.addoption(
+        "--over",
+        choices=("plaintext", "sasl_ssl"),
+        default=os.environ.get("BARNABAS_OVER", "plaintext"),
+        help="how clients and brokers talk in tests/cluster/faults.py (cluster/logins.py)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis are the same in each run of the short form, and new ones in the long form."""
     if config.getoption("--long"):
         os.environ["BARNABAS_LONG"] = "1"
+    if config.getoption("--over") != "plaintext":
+        os.environ["BARNABAS_OVER"] = config.getoption("--over")
     # How fast examples are made depends on what else the machine does.
     slow = [hypothesis.HealthCheck.too_slow]
     hypothesis.settings.register_profile(

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from cluster import logins
 from cluster.acknowledged import Sender, leaders_and_isrs
 from cluster.network import Network
 from cluster.three_brokers import BrokerProcess, Cluster, soon
-from compat.support import Wire
 from confluent_kafka.admin import AdminClient, NewTopic
 from zookeeper_server import ZooKeeperServer
 
@@ -51,16 +51,19 @@ class Rig:
             num_partitions=1,
             config={name.replace("_", "."): value for name, value in given.items()},
         )
-        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin = AdminClient({"bootstrap.servers": self.servers, **logins.CLIENT})
         admin.create_topics([new])[topic].result(30)
         self.wait_for(topic, lambda found: found == (leader, sorted(order)), "not in sync")
 
     def sender(self, topic: str, padding_bytes: int = 0) -> Sender:
-        return Sender(self.servers, topic, more=IMPATIENT, padding_bytes=padding_bytes)
+        return Sender(
+            self.servers, topic, more={**IMPATIENT, **logins.CLIENT}, padding_bytes=padding_bytes
+        )
 
     def state(self, topic: str, ask: int) -> tuple[int, list[int]]:
         """Returns leader and ISR of a topic as one broker reports them."""
-        return leaders_and_isrs(self.brokers[ask].address, topic).get(0, (-1, []))
+        found = leaders_and_isrs(self.brokers[ask].address, topic, logins.CLIENT)
+        return found.get(0, (-1, []))
 
     def wait_for(
         self,
@@ -109,13 +112,20 @@ class Rig:
 
 @contextlib.contextmanager
 def rig(folder: Path, **settings: str) -> Iterator[Rig]:
+    """Starts all of them; over SASL_SSL with access rules if the tests run with --over sasl_ssl."""
     with Network([ZOOKEEPER, *map(str, IDS)]) as network:
         zookeeper = ZooKeeperServer(
             folder / "zookeeper",
             host=network.address(ZOOKEEPER),
             prefix=network.prefix(ZOOKEEPER),
         )
-        with zookeeper, Cluster(folder, zookeeper.connect("/c"), network=network, **settings) as it:
+        given: dict[str, str] = dict(settings)
+        if logins.IS_SECURE:
+            hosts = [network.address(str(broker_id)) for broker_id in IDS]
+            given |= logins.settings_of(folder, hosts)
+        with zookeeper, Cluster(folder, zookeeper.connect("/c"), network=network, **given) as it:
+            if logins.IS_SECURE:
+                logins.grant(it.bootstrap_servers, logins.RULES)
             try:
                 yield Rig(network, zookeeper, it)
             finally:
@@ -126,7 +136,7 @@ class Direct:
     """A connection to one broker. It sends its requests to this broker, whichever broker leads."""
 
     def __init__(self, broker: BrokerProcess, topic: str) -> None:
-        self._wire, self._topic = Wire(broker.address), topic
+        self._wire, self._topic = logins.connection(broker.address), topic
 
     def close(self) -> None:
         self._wire.close()

@@ -5,8 +5,7 @@ import statistics
 import time
 
 import pytest
-from cluster.acknowledged import Sender
-from cluster.faults import IDS, IMPATIENT, LAG_S, Direct, rig
+from cluster.faults import IDS, LAG_S, Direct, rig
 from cluster.network import missing as no_network
 from zookeeper_server import missing as no_zookeeper
 
@@ -76,7 +75,7 @@ def test_a_slow_follower_leaves_the_isr_and_comes_back(three):
     """The link has 200 kbit/s, less than the records need."""
     topic = "slow"
     three.create(topic, LEADER)
-    sender = Sender(three.servers, topic, more=IMPATIENT, padding_bytes=PADDING_BYTES)
+    sender = three.sender(topic, padding_bytes=PADDING_BYTES)
     direct = Direct(three.brokers[LEADER], topic)
     sender.wait_for_more()
     before_s = median_s(direct)

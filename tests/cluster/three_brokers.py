@@ -164,13 +164,14 @@ class Cluster:
         """`with_racks`: broker 1 is in rack-1, and so on; `network`: broker 1 is on its host "1",
         and so on; `environments`: further variables of the environment, by broker."""
         given = {name.replace("_", "."): value for name, value in settings.items()}
+        listener = given.get("listeners", "PLAINTEXT:").partition(":")[0]
         self.brokers = {}
         for node_id in range(1, count + 1):
             own, prefix = dict(given), ()
             if with_racks:
                 own["broker.rack"] = f"rack-{node_id}"
             if network is not None:
-                own["listeners"] = f"PLAINTEXT://{network.address(str(node_id))}:9092"
+                own["listeners"] = f"{listener}://{network.address(str(node_id))}:9092"
                 own["allow.unauthenticated.remote"] = "true"
                 prefix = network.prefix(str(node_id))
             environment = (environments or {}).get(node_id)

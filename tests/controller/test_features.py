@@ -54,6 +54,16 @@ def test_a_level_stays_and_each_change_raises_the_epoch(tree):
     assert (again.level("group.version"), again.epoch) == (2, 3)
 
 
+def test_a_level_finalized_before_an_upgrade_stays_until_it_is_raised(tree):
+    former = Features(tree, node_id=1, features=(Feature("group.version", 0, 1),))
+    former.update([FeatureUpdate("group.version", 1, UPGRADE)])  # the level that it has already
+    upgraded = features_on(tree)
+    upgraded.apply(state(b1=2, b2=2))
+    assert upgraded.level("group.version") == 1
+    upgraded.update([FeatureUpdate("group.version", 2, UPGRADE)])
+    assert upgraded.level("group.version") == 2
+
+
 def test_another_nodes_change_is_seen(tree):
     features = features_on(tree)
     other = features_on(tree)
