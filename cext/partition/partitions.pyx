@@ -1145,15 +1145,16 @@ cdef class PartitionHandle:
         """Returns the counters of its topic: see counters.pxd."""
         return counters_dict(self.entry.p.counters)
 
-    def commit(self, int64_t timeout_ms, int32_t leader_epoch=-1):
-        """Waits until all records appended so far are visible: durable here and in all of the ISR.
+    def commit(self, int64_t timeout_ms, int32_t leader_epoch=-1, int64_t offset=-1):
+        """Waits until all records below `offset` (-1: all that were appended so far) are visible:
+        durable here and in all of the ISR.
         Returns False after timeout_ms, when the log is offline, or when this node has not led the
         partition without a break since `leader_epoch` (-1: since the call). Call it from a Python
         thread; it releases the GIL."""
         cdef bint done
         with nogil:
             done = _commit_and_wait(
-                self.table.table, self.entry, leader_epoch,
+                self.table.table, self.entry, leader_epoch, offset,
                 monotonic_now_ns() + timeout_ms * 1000000)
         return bool(done)
 
@@ -1169,11 +1170,11 @@ cdef class PartitionHandle:
 
 
 cdef bint _commit_and_wait(
-    Table* table, Entry* entry, int32_t leader_epoch, int64_t deadline_ns,
+    Table* table, Entry* entry, int32_t leader_epoch, int64_t target, int64_t deadline_ns,
 ) noexcept nogil:
     cdef Watch watch
     cdef Partition* p
-    cdef int64_t wakes, target = -1
+    cdef int64_t wakes
     cdef int slot, state
     watch.thread_index = LOCAL_THREAD
     watch.connection_id = 0

@@ -13,21 +13,31 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from simulation import committers
+from simulation import committers, transactions
+from simulation.parking import Awaited, Worker, park
 from simulation.zookeeper_model import Fault, Session
 
-from barnabas.api import k04_leader_and_isr, k05_stop_replica, k06_update_metadata
+from barnabas.api import (
+    k04_leader_and_isr,
+    k05_stop_replica,
+    k06_update_metadata,
+    k22_init_producer_id,
+    k24_add_partitions_to_txn,
+    k27_write_txn_markers,
+)
 from barnabas.api.call import Call
-from barnabas.api.contexts import ReplicaContext
+from barnabas.api.contexts import ReplicaContext, TransactionContext
+from barnabas.api.later import Later
 from barnabas.api.table import api_table
 from barnabas.cext.fetch.fetch import FetchHandler, ParkedFetch
 from barnabas.cext.fetch.sessions import FetchSessions
 from barnabas.cext.memory.epoch import Epochs
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.cext.partition import group_commit
-from barnabas.cext.partition.partitions import PartitionTable
+from barnabas.cext.partition.partitions import PartitionHandle, PartitionTable
 from barnabas.cext.produce.produce import ParkedProduce, ProduceHandler
 from barnabas.client.connection import Connection
 from barnabas.client.failures import CannotConnect, ConnectionLost
@@ -39,20 +49,24 @@ from barnabas.controller.channel_manager import ControllerChannelManager
 from barnabas.controller.controller import Controller
 from barnabas.controller.controller_role import ClusterRole
 from barnabas.controller.elections import Elections
-from barnabas.controller.features import registered_features
-from barnabas.controller.internal_topics import internal_topic
+from barnabas.controller.entity_configs import EntityConfigs
+from barnabas.controller.features import Features, registered_features
 from barnabas.controller.reassignments import Reassignments
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.controller.topics import TopicController
-from barnabas.coordinator import journal, rounds
-from barnabas.coordinator.coordinators import coordinator_handlers
-from barnabas.coordinator.groups.coordinator import GroupCoordinator, GroupSettings
+from barnabas.coordinator import journal, remote_markers, rounds, timers
+from barnabas.coordinator.coordinators import Coordinators, Dependencies, coordinator_handlers
 from barnabas.coordinator.journal import CoordinatorLog
+from barnabas.coordinator.rounds import Rounds
+from barnabas.coordinator.timers import Timers
+from barnabas.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.errors import KafkaError
 from barnabas.metadata.cluster_state import ClusterStateReader
 from barnabas.metadata.tree import MetadataError, StoreUnavailable
-from barnabas.server import replica_fetchers
+from barnabas.server import broker_queues, job_threads, replica_fetchers
+from barnabas.server.broker_queues import BrokerQueue
 from barnabas.server.isr import IsrChanges
+from barnabas.server.job_threads import JobThreads
 from barnabas.server.membership import Membership
 from barnabas.server.registration import claim_cluster
 from barnabas.server.replica_fetchers import Brokers, FetchSettings, Listeners, ReplicaFetchers
@@ -60,7 +74,7 @@ from barnabas.server.replica_manager import ReplicaManager, deleted_logs, wanted
 from barnabas.storage.checkpoint_writer import CheckpointWriter
 from barnabas.storage.log_dirs import LogDir, keep_usable, open_directories
 from barnabas.storage.log_manager import LogManager
-from barnabas.wire import request
+from barnabas.wire import Struct, request
 from barnabas.wire.headers import (
     decode_request_header,
     decode_response_header,
@@ -68,15 +82,22 @@ from barnabas.wire.headers import (
     encode_request_header,
     encode_response,
 )
-from barnabas.wire.internal import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from simulation.world import World
 
 PRODUCE, FETCH = 0, 1
+FROM_CONTROLLER = (4, 5, 6)
+NO_CONNECTION = SimpleNamespace(connection_id=0)
 VERSIONS = {row.key: (row.version_min, row.version_max) for row in api_table(True).values()}
-HANDLED = {row.KEY: row for row in (k04_leader_and_isr, k05_stop_replica, k06_update_metadata)}
-SHRINK_MS, GROW_MS, CHECKPOINT_MS = 1500, 200, 5000
+HANDLED = {
+    row.KEY: row
+    for row in (
+        k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k22_init_producer_id,
+        k24_add_partitions_to_txn, k27_write_txn_markers,
+    )
+}  # fmt: skip
+SHRINK_MS, GROW_MS, CHECKPOINT_MS, TIMEOUTS_MS = 1500, 200, 5000, 1000
 SETTINGS = {
     "metadata.store": "zookeeper",
     "zookeeper.connect": "model",
@@ -87,6 +108,7 @@ SETTINGS = {
     "log.cleaner.enable": "false",
     "metrics.port": "-1",
     "offsets.topic.num.partitions": str(committers.PARTITIONS),
+    "transaction.state.log.num.partitions": str(transactions.PARTITIONS),
 }
 
 
@@ -110,12 +132,67 @@ class StillThread:
 @dataclass(slots=True)
 class Actor:
     """The work of one thread. `due` is the time at which it runs by itself (monotonic ns), `wakes`
-    returns whether it has work now; `step` runs it and returns the seconds until it runs again."""
+    returns whether it has work now; `step` runs it and returns the seconds until it runs again.
+    `may_park`: the thread may wait in the middle of a step; `worker` is set while it does."""
 
     name: str
     step: Callable[[], float | None]
     wakes: Callable[[], bool] = lambda: False
     due_ns: int | None = None
+    may_park: bool = False
+    worker: Worker | None = None
+
+    def is_ready(self, now_ns: int) -> bool:
+        if self.worker is not None:
+            return self.worker.is_ready() or self.worker.until_ns <= now_ns
+        return (self.due_ns is not None and self.due_ns <= now_ns) or self.wakes()
+
+    def run(self) -> float | None:
+        """Runs a step, or the rest of one, until it ends or parks."""
+        if not self.may_park:
+            return self.step()
+        worker, self.worker = self.worker or Worker(self.step), None
+        again_s = worker.go_on()
+        self.worker = None if worker.dead else worker
+        return again_s if worker.dead else None
+
+
+class WaitingPartition:
+    """A partition whose `commit` parks the calling worker."""
+
+    def __init__(self, broker: SimBroker, handle: PartitionHandle) -> None:
+        self._broker, self._handle = broker, handle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+    def commit(self, timeout_ms: int, leader_epoch: int = -1) -> bool:
+        handle, broker = self._handle, self._broker
+        if handle.log is None:
+            return False
+        epoch = handle.leader_epoch if leader_epoch < 0 else leader_epoch
+        end = handle.log.end_offset
+
+        def is_decided() -> bool:
+            is_led = handle.alive and handle.leader_id == broker.node_id and not handle.offline
+            return not is_led or handle.commit(0, epoch, end)
+
+        if not is_decided():
+            park(is_decided, broker.world.now_ns + timeout_ms * 1_000_000)
+        return handle.commit(0, epoch, end)
+
+
+class WaitingReplicas:
+    """The replica manager as coordinators use it: commits of its partitions park."""
+
+    def __init__(self, broker: SimBroker) -> None:
+        self._broker = broker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker.replicas, name)
+
+    def partition(self, topic: str, index: int) -> WaitingPartition:
+        return WaitingPartition(self._broker, self._broker.replicas.partition(topic, index))
 
 
 class SimConnection(Connection):
@@ -175,6 +252,10 @@ def without_threads() -> Iterator[None]:
         (journal, "NamedThread", StillThread),
         (rounds, "NamedThread", StillThread),
         (group_commit, "NamedThread", StillThread),
+        (timers, "NamedThread", StillThread),
+        (job_threads, "NamedThread", StillThread),
+        (broker_queues, "NamedThread", StillThread),
+        (remote_markers, "AGAIN_S", 0),
         (replica_fetchers, "Connection", SimConnection),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
@@ -262,7 +343,9 @@ class SimBroker:
         undo.callback(table.close)
         self.flushes = [table.add_directory(str(row.path), flush_threads=1) for row in usable]
         logs.load(wanted_logs(reader.state, node_id, dynamic), deleted_logs(reader.state))
-        self.produces = ProduceHandler(table)
+        self.native = coordinator_handlers(config, table)
+        self.produces = ProduceHandler(table, self.native.steps)
+        self.produces.verifies = True
         self.fetches = FetchHandler(table, FetchSessions(100, seed=1), fetch_bytes_max=1 << 24)
         undo.callback(self.fetches.stop)
         membership.begin()
@@ -284,7 +367,6 @@ class SimBroker:
             system.monotonic_ns,
         )
         replicas.begin(reader)
-        self._coordinate()
         self.deletion = deletion = TopicDeletion(tree, reader, role, checkpoints.write_all)
         deletion.finish()
         self.reassignments = reassignments = Reassignments(tree, reader)
@@ -292,6 +374,7 @@ class SimBroker:
             tree, reader, role, dynamic, self.world.below, self.world.random_bytes,
             lambda *_: None, lambda *_: None,
         )  # fmt: skip
+        self._coordinate(tree)
         self.channels = ControllerChannelManager(
             node_id, lambda broker_id: self._connect(broker_id)
         )
@@ -314,11 +397,12 @@ class SimBroker:
             ("isr-shrink", self.isr.shrink, SHRINK_MS),
             ("isr-grow", self.isr.grow, GROW_MS),
             ("checkpoints", checkpoints.write_high_watermarks, CHECKPOINT_MS),
+            ("timeouts", self.coordinators.transactions.abort_timed_out, TIMEOUTS_MS),
         ]
         self.actors = [
             Actor("watches", self._deliver, lambda: tree.waits),
             Actor("controller", self._control, lambda: self.controller.is_awake),
-            Actor("loader", self._load, lambda: self.group_log._loader is not None),
+            *self._coordinator_actors(),
             Actor("isr-flush", self.isr.flush_small, lambda: self.isr._seen is not reader.state)
             if is_in_memory
             else Actor("disk", self._flush, self._is_disk_due),
@@ -329,33 +413,75 @@ class SimBroker:
         ]
         self._threads, self._of_threads, self._all_actors = (), {}, self.actors
 
-    def _coordinate(self) -> None:
-        """Starts the coordinator of groups, as coordinator/coordinators.py does."""
-        native, reader = coordinator_handlers(self.config, self.table), self.reader
-        asked = internal_topic(CONSUMER_OFFSETS, self.dynamic, True)
-        assert asked is not None
-        self.commits = native.commits
-        self.group_log = CoordinatorLog(
-            CONSUMER_OFFSETS,
+    def _coordinate(self, tree: Session) -> None:
+        """Starts the coordinators as stages/serving.py does."""
+        reader, waiting = self.reader, WaitingReplicas(self)
+        features = Features(tree, self.node_id)
+        features.apply(reader.state)
+        self.replicas.on_applied.append(features.apply)
+        clock = SimpleNamespace(monotonic_ns=self.system.monotonic_ns, on_move=[])
+        producer_ids = ProducerIds(tree, self.node_id)
+        self.timers = Timers(clock)
+        given = Dependencies(
             node_id=self.node_id,
-            replicas=self.replicas,
-            create=lambda: self.topics.create(asked, is_own=True),
-            wall_ms=self.system.wall_ms,
-            commit_timeout_ms=lambda: self.dynamic.integer("offsets.commit.timeout.ms"),
-            states=native.group_partitions,
+            config=self.config,
+            dynamic=self.dynamic,
+            system=self.system,
+            timers=self.timers,
+            table=self.table,
+            reader=reader,
+            replicas=waiting,  # type: ignore[arg-type]
+            topics=self.topics,
+            features=features,
+            entities=EntityConfigs(tree, reader, self.dynamic),
+            producer_ids=producer_ids,
+            assign=None,  # type: ignore[arg-type]  # groups have no members
+            native=self.native,
+            next_closed=lambda: None,
+            connect=self._connect,
         )
-        self.groups = GroupCoordinator(
-            journal=self.group_log,
-            timers=None,  # type: ignore[arg-type]  # groups without members have none
-            wall_ms=self.system.wall_ms,
-            new_id=lambda: self.world.random_bytes(16).hex(),
-            settings=GroupSettings.of(self.config.integer),
-            table=native.groups,
-            native=native.commits,
-        )
-        self.group_log.attach(self.groups)
-        self.replicas.on_applied.append(self.group_log.apply)
-        self.group_log.apply(reader.state)
+        self.coordinators = made = Coordinators(given)
+        self.groups, self.group_log = made.groups, made.group_log
+        assert made._remote is not None and made._verifications is not None
+        self._queues = (made._remote._queues, made._verifications._queues)
+        self.transaction_context = TransactionContext(
+            lambda: reader.state, waiting, made.groups, producer_ids, made.transactions,
+            made.transaction_administration, made.markers, self.system.wall_ms,
+        )  # type: ignore[arg-type]  # fmt: skip
+        made.follow()
+
+    def _coordinator_actors(self) -> list[Actor]:
+        made = self.coordinators
+        assert made._verifications is not None
+        logs = (made.group_log, made.transaction_log)
+        jobs = (made._completions, made._verifications._threads)
+        return [
+            *(Actor("loader", row._load_all, partial(_has_to_load, row)) for row in logs),
+            *(self._rounds_actor(row._rounds) for row in (*logs, made.markers)),
+            *(Actor("jobs", partial(_run_job, row), partial(_has_jobs, row)) for row in jobs),
+            Actor("timers", self._run_timer, self._is_timer_due),
+        ]
+
+    def _rounds_actor(self, rounds: Rounds) -> Actor:
+        def step() -> float | None:
+            rounds.run_here()
+            return rounds._next_s
+
+        return Actor("round", step, lambda: rounds._asked, may_park=True)
+
+    def _is_timer_due(self) -> bool:
+        now_ms = self.timers.now_ms()
+        return any(row.call is not None and row.at_ms <= now_ms for row in self.timers._heap)
+
+    def _run_timer(self) -> None:
+        call = self.timers._next_due()
+        assert call is not None
+        call()
+
+    def _send_rows(self, queue: BrokerQueue) -> None:
+        rows = queue._taken()
+        assert rows is not None
+        queue._send(queue, queue.connection, rows)
 
     def committed(self, group: str) -> int | None:
         """Returns the committed offset of a group, 0 without one; None when this broker does not
@@ -375,6 +501,10 @@ class SimBroker:
         later."""
         assert self.is_running
         self.is_running = self.is_paused = self.is_dying = False
+        for actor in self.all_actors():
+            if actor.worker is not None:
+                actor.worker.kill()
+        self.world.lost(self)
         self.actors = []
         self.session.disconnect()
         self._undo.close()
@@ -403,7 +533,11 @@ class SimBroker:
     def all_actors(self) -> list[Actor]:
         """Returns all actors, including those of threads that come and go: fetchers and
         channels."""
-        threads = (*self.fetchers._fetchers.values(), *self.channels._channels.values())
+        threads = (
+            *self.fetchers._fetchers.values(),
+            *self.channels._channels.values(),
+            *(row for queues in self._queues for row in queues._queues.values()),
+        )
         if threads != self._threads:
             self._threads = threads
             self._of_threads = {
@@ -415,15 +549,14 @@ class SimBroker:
     def _actor_of(self, thread: Any) -> Actor:
         if isinstance(thread, channel_manager._Channel):
             return Actor("channel", partial(self._send, thread), lambda: thread.is_awake)
+        if isinstance(thread, BrokerQueue):
+            step = partial(self._send_rows, thread)
+            return Actor("queue", step, lambda: bool(thread._waiting), may_park=True)
         now_ns = self.world.now_ns
         return Actor("fetcher", partial(self._fetch, thread), lambda: thread.is_awake, now_ns)
 
     def ready_actors(self, now_ns: int) -> list[Actor]:
-        return [
-            row
-            for row in self.all_actors()
-            if (row.due_ns is not None and row.due_ns <= now_ns) or row.wakes()
-        ]
+        return [row for row in self.all_actors() if row.is_ready(now_ns)]
 
     def _deliver(self) -> None:
         with suppress(StoreUnavailable):  # as metadata/watches.py: a listener reads all again
@@ -431,10 +564,6 @@ class SimBroker:
 
     def _control(self) -> float | None:
         return None if self.controller.step() else controller_thread.AGAIN_S
-
-    def _load(self) -> None:
-        """Loads the partitions of __consumer_offsets that this broker leads since."""
-        self.group_log._load_all()
 
     def _periodic(self, task: Callable[[], object], period_ms: int) -> float:
         with suppress(MetadataError):  # as server/background.py: it runs again after its period
@@ -466,7 +595,7 @@ class SimBroker:
         that."""
         return key in (PRODUCE, FETCH) or not self.is_busy
 
-    def handle(self, frame: bytes) -> bytes | ParkedProduce | None:
+    def handle(self, frame: bytes) -> bytes | ParkedProduce | Awaited | None:
         """Returns the answer to a frame without its size, or the request when it waits for
         followers."""
         key = int.from_bytes(frame[:2], "big")
@@ -481,19 +610,38 @@ class SimBroker:
             return self._handled(frame)
         return answer[4:] if isinstance(answer, bytes) else answer
 
-    def _handled(self, frame: bytes) -> bytes:
+    def _handled(self, frame: bytes) -> bytes | Awaited:
         header, at = decode_request_header(frame)
         key, version = header.requestApiKey, header.requestApiVersion
         module, asked = HANDLED[key], request(key).decode(frame, version, at)
-        call = Call(self.context, key, version, None)  # type: ignore[arg-type]
+        context = self.context if key in FROM_CONTROLLER else self.transaction_context
+        call = Call(context, key, version, NO_CONNECTION)  # type: ignore[arg-type]
+
+        def encoded(answer: Struct | KafkaError) -> bytes:
+            if isinstance(answer, KafkaError):
+                answer = module.refuse(asked, answer.code, call)
+            return encode_response(key, version, header.correlationId, answer, framed=False)
+
         self.is_busy = True
         try:
             answer = module.handle(asked, call)
         except KafkaError as error:
-            answer = module.refuse(asked, error.code, call)
+            answer = error
         finally:
             self.is_busy = False
-        return encode_response(key, version, header.correlationId, answer, framed=False)
+        return Awaited(answer, encoded) if isinstance(answer, Later) else encoded(answer)
+
+
+def _has_to_load(log: CoordinatorLog) -> bool:
+    return log._loader is not None
+
+
+def _has_jobs(jobs: JobThreads) -> bool:
+    return bool(jobs._queue.counters()["depth"])  # type: ignore[attr-defined]
+
+
+def _run_job(jobs: JobThreads) -> None:
+    jobs._carried_out()
 
 
 def fault_of(numbers: Callable[[], float], probability: float) -> Fault:

@@ -31,16 +31,17 @@ if TYPE_CHECKING:
 PRODUCE, PRODUCE_VERSION = 0, 13  # the first version with topic ids
 PRODUCERS, IN_FLIGHT_MAX, RECORDS_MAX = 3, 5, 3
 TIMEOUT_MS = 5000
+FIRST_ID = 1 << 40  # above the producer ids that brokers give
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A batch until it is acknowledged. `waiting`: the broker, its life, and the request that waits
-    for followers there; None: the batch must be sent again."""
+    """A batch until it is acknowledged. `waiting`: the broker, and the request that waits for
+    followers there; None: the batch must be sent again."""
 
     sequence: int
     values: list[bytes]
-    waiting: tuple[SimBroker, int, ParkedProduce] | None = None
+    waiting: tuple[SimBroker, ParkedProduce] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +62,7 @@ class Producers:
         self._sequences: dict[tuple[int, Log], Sequences] = {}
         self._waiting: list[tuple[Log, Sequences, Batch]] = []
         self._logs: frozenset[Log] = frozenset()  # that exist
-        self._ids = 0
+        self._ids = FIRST_ID
 
     @property
     def is_idle(self) -> bool:
@@ -112,7 +113,7 @@ class Producers:
             return
         answer = leader.handle(frame)
         if isinstance(answer, ParkedProduce):
-            batch.waiting = leader, leader.life, answer
+            batch.waiting = leader, answer
             self._waiting.append((log, rows, batch))
         elif answer is not None:
             self._answered(leader, log, rows, batch, answer)
@@ -148,18 +149,22 @@ class Producers:
             if batch.waiting is None or batch not in rows.batches:
                 self._waiting.remove((log, rows, batch))
 
+    def lost(self, broker: SimBroker) -> None:
+        """Drops what waits at a broker that is killed."""
+        for _, _, batch in self._waiting:
+            if batch.waiting is not None and batch.waiting[0] is broker:
+                batch.waiting = None
+        self._waiting = [row for row in self._waiting if row[2].waiting is not None]
+
     def _poll(
         self,
         log: Log,
         rows: Sequences,
         batch: Batch,
         leader: SimBroker,
-        life: int,
         parked: ParkedProduce,
     ) -> None:
-        if not leader.is_running or leader.life != life:
-            batch.waiting = None
-        elif not leader.is_paused:
+        if not leader.is_paused:
             answer = parked.resume(0)
             if isinstance(answer, bytes):
                 batch.waiting = None

@@ -36,7 +36,6 @@ class Commit:
     """A request that is on its way to a broker, or waits there (`call`)."""
 
     broker: SimBroker
-    life: int
     offset: int
     frame: bytes
     call: DetachedRequest | None = None
@@ -77,7 +76,7 @@ class Committers:
         broker = world.brokers[known.state.leader]
         if broker.is_running and not world.loses(OFFSET_COMMIT, broker, None):
             frame = self._frame(group)
-            group.commits.append(Commit(broker, broker.life, group.offset, frame))
+            group.commits.append(Commit(broker, group.offset, frame))
 
     def _frame(self, group: Group) -> bytes:
         message = request(OFFSET_COMMIT)
@@ -92,11 +91,14 @@ class Committers:
             for commit in list(group.commits):
                 self._poll(group, commit)
 
+    def lost(self, broker: SimBroker) -> None:
+        """Drops what waits at a broker that is killed."""
+        for group in self.groups:
+            group.commits = [row for row in group.commits if row.broker is not broker]
+
     def _poll(self, group: Group, commit: Commit) -> None:
         broker = commit.broker
-        if not broker.is_running or broker.life != commit.life:
-            group.commits.remove(commit)
-        elif not broker.is_paused and (commit.call is None or broker in self._world.touched):
+        if not broker.is_paused and (commit.call is None or broker in self._world.touched):
             answer = self._answer(broker, commit)
             if answer is None:
                 return
@@ -109,7 +111,7 @@ class Committers:
         self._world.touched.add(broker)
         if commit.call is None:
             commit.call = DetachedRequest(
-                broker.commits, commit.frame, flexible=True, received_ns=now_ns
+                broker.native.commits, commit.frame, flexible=True, received_ns=now_ns
             )
         else:
             commit.call.resume(expired=now_ns >= commit.call.deadline_ns)

@@ -8,6 +8,8 @@
 - A topic is deleted only while it is marked for deletion.
 - The coordinator of a group, as soon as it answers, has the last offset that was acknowledged, or a
   later one.
+- The last stable offset of a replica does not decrease either, and simulation/transaction_judge.py
+  checks the transactions.
 - At the end, when all faults are over: every acknowledged record is at its offset; each partition
   has the replicas of its last reassignment, and no other broker has its files; the files of all
   replicas are equal by offset, bytes and leader epoch.
@@ -16,11 +18,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from simulation.committers import partition_of
+from simulation.log_rows import Row, Violation, records_of
+from simulation.transaction_judge import TransactionJudge
 
-from barnabas.cext.record.records import decode_records, parse_header
 from barnabas.storage import partition_dirs
 from barnabas.wire.internal import CONSUMER_OFFSETS
 
@@ -32,35 +35,7 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]  # topic, partition
 Log = tuple[bytes, int]  # topic id, partition
-BATCH_HEADER_BYTES = 61
 READ_BYTES = 1 << 20
-
-
-class Violation(AssertionError):
-    """Reports that an invariant does not hold."""
-
-
-class Row(NamedTuple):
-    """A record in a log."""
-
-    offset: int
-    leader_epoch: int
-    value: bytes
-
-
-def records_of(data: bytes) -> list[Row]:
-    """Returns the records of whole batches."""
-    found, at = [], 0
-    while at + BATCH_HEADER_BYTES <= len(data):
-        header = parse_header(data[at:])
-        size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-        if at + size > len(data):
-            break
-        body = data[at + BATCH_HEADER_BYTES : at + size]
-        rows = decode_records(body, count=header.record_count, base_offset=header.base_offset)
-        found += [Row(row.offset, header.leader_epoch, bytes(row.value or b"")) for row in rows]
-        at += size
-    return found
 
 
 class Judge:
@@ -71,9 +46,11 @@ class Judge:
         self._leaders: dict[tuple[Log, int], int] = {}
         self._committed: dict[Log, dict[int, bytes]] = {}
         self._seen_to: dict[tuple[Log, int, int, int], int] = {}  # by broker, life, generation
+        self._stable_to: dict[tuple[Log, int, int, int], int] = {}
         self.internal: set[Log] = set()  # no producer sends to these
         self._sent: dict[bytes, Log] = {}
         self._next: dict[tuple[Log, bytes], int] = {}  # sequence number by producer
+        self.transactions = TransactionJudge()
         self._reported: str | None = None
         self.acknowledged: dict[Log, dict[int, bytes]] = {}
 
@@ -137,6 +114,11 @@ class Judge:
         if high_watermark < before:
             raise Violation(f"{place} of broker {broker.node_id}: the high watermark went back"
                             f" from {before} to {high_watermark}")  # fmt: skip
+        stable = handle.last_stable_offset
+        if stable < self._stable_to.get(at, 0):
+            raise Violation(f"{place} of broker {broker.node_id}: the last stable offset went back"
+                            f" from {self._stable_to[at]} to {stable}")  # fmt: skip
+        self._stable_to[at] = stable
         if high_watermark > before:
             self._seen_to[at] = high_watermark
             self._read(
@@ -164,8 +146,12 @@ class Judge:
 
     def _commit(self, name: str, log: Log, row: Row) -> None:
         """Checks a record that no broker had below its high watermark before."""
+        if row.commits is not None:
+            return self.transactions.marker(name, log, row)
         if self._sent.get(row.value) != log:
             raise Violation(f"{name}: {row.value!r} at offset {row.offset} was not sent there")
+        if row.is_transactional:
+            return self.transactions.record(name, log, row)
         producer, _, sequence = row.value.partition(b":")
         expected = self._next.get((log, producer), 0)
         if int(sequence) != expected:
@@ -184,6 +170,7 @@ class Judge:
             if row.replicas not in allowed:
                 raise Violation(f"{place} has the replicas {row.replicas}, not {allowed}")
             self._check_equal(place, row.log, row.replicas)
+        self.transactions.check_end(self._world.reader.read)
         for broker in self._world.brokers.values():
             found = {
                 (named.topic, named.partition)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import re
 import shutil
 import sys
@@ -131,5 +132,13 @@ def main(words: list[str]) -> int:
     return 1 if total.failed else 0
 
 
+def with_fixed_hashes() -> None:
+    """Starts this process again, so that sets of strings have the same order in each run."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "simulation.run", *sys.argv[1:]])
+
+
 if __name__ == "__main__":
+    with_fixed_hashes()
     sys.exit(main(sys.argv[1:]))

@@ -7,19 +7,21 @@ import time
 import pytest
 from long_form import LONG
 from simulation import broker as simulated_broker
-from simulation import clients
+from simulation import clients, readers
 from simulation.run import does_count, faults_of, simulated
 
 from barnabas.cext.record.records import encode_batch
 from barnabas.controller import elections, reassignments
 from barnabas.controller.controller_role import ClusterRole
+from barnabas.coordinator import remote_markers
 from barnabas.coordinator.journal import CoordinatorLog
+from barnabas.coordinator.transactions.coordinator import TransactionCoordinator
 from barnabas.metadata.tree import ANY_VERSION
 from barnabas.server import isr
 from barnabas.server.replica_manager import ReplicaManager
 from barnabas.storage.log_manager import LogManager
 
-pytestmark = pytest.mark.takes(seconds=85)
+pytestmark = pytest.mark.takes(seconds=110)
 
 KNOWN_COUNT, SEEDS_MAX = 10, 60
 FRESH_S, FRESH_COUNT, FRESH_FAULTS = 15, 10_000, 100_000
@@ -185,3 +187,50 @@ def test_records_that_count_before_they_are_flushed_are_found(monkeypatch):
 
     monkeypatch.setattr(simulated_broker, "PartitionTable", in_memory)
     assert found("appended records that count as durable")
+
+
+def test_a_producer_that_is_not_fenced_is_found(monkeypatch):
+    """The next producer of a transactional id gets the epoch that the one before has."""
+    init_producer_id = TransactionCoordinator.init_producer_id
+
+    def same_epoch(coordinator, name, timeout_ms, expected, done):
+        coordinator.check(name)
+        found = coordinator.find(name)
+        if found is None or found.now.producer_epoch < 0:
+            init_producer_id(coordinator, name, timeout_ms, expected, done)
+        else:
+            done(None, found.now.producer_id, found.now.producer_epoch)
+
+    monkeypatch.setattr(TransactionCoordinator, "init_producer_id", same_epoch)
+    assert found("two producers with one epoch", "was acknowledged for")
+
+
+def test_a_transaction_that_ends_without_its_markers_is_found(monkeypatch):
+    carry_out = TransactionCoordinator._carry_out
+
+    def without_markers(coordinator, name):
+        coordinator._write_markers = lambda _order, done: done()
+        carry_out(coordinator, name)
+
+    monkeypatch.setattr(TransactionCoordinator, "_carry_out", without_markers)
+    assert found("a commit that is visible nowhere")
+
+
+def test_a_marker_with_the_wrong_end_is_found(monkeypatch):
+    """The leaders on other brokers commit what the coordinator aborts, and the other way round."""
+    body = remote_markers._body
+
+    def inverted(rows):
+        made = body(rows)
+        for marker in made.markers:
+            marker.transactionResult = not marker.transactionResult
+        return made
+
+    monkeypatch.setattr(remote_markers, "_body", inverted)
+    assert found("a transaction with two ends", "is committed and aborted")
+
+
+def test_a_reader_that_gets_aborted_records_is_found(monkeypatch):
+    """As from a leader that names no aborted transactions."""
+    monkeypatch.setattr(readers, "aborted_in", lambda _answer: {})
+    assert found("an answer without its aborted transactions", "that is not committed")

@@ -30,14 +30,17 @@ from simulation.administrator import Administrator, name_of_topic
 from simulation.broker import Actor, SimBroker, SimConnection, fault_of, without_threads
 from simulation.clients import Producers
 from simulation.committers import Committers
-from simulation.judge import BATCH_HEADER_BYTES, Judge, Log, Place, Violation
+from simulation.judge import Judge, Log, Place
+from simulation.log_rows import BATCH_HEADER_BYTES, Violation
+from simulation.parking import Awaited, Killed, park
+from simulation.readers import Reader
+from simulation.transactions import Transactions
 from simulation.zookeeper_model import Fault, Server
 
 from barnabas.errors import KafkaError
 from barnabas.metadata import znodes
 from barnabas.metadata.tree import EventType, MetadataError, SessionState, WatchEvent
 from barnabas.metadata.znodes import PartitionState, TopicAssignment, uuid_bytes
-from barnabas.wire.internal import CONSUMER_OFFSETS
 
 T = TypeVar("T")
 
@@ -48,7 +51,11 @@ BEGIN_NS = 10**12
 BEGIN_MS = 1_795_000_000_000
 DEPTH_MAX = 3  # of steps that run while another waits
 SETTLE_NS = 60 * 10**9
+# How far all wall clocks are ahead at the end: an open transaction may have begun by a clock that
+# was an hour ahead, and ends by its timeout.
+SETTLED_MS = 2 * 3_600_000
 ROUNDS_MAX = 500
+ANSWER_NS = 30 * 10**9  # how long a broker waits for the answer of another
 ISOLATED_SENDS = 3  # batches to a leader that has just been isolated
 
 
@@ -58,6 +65,8 @@ class Rates:
 
     produce: float = 0.25
     commit: float = 0.1
+    transact: float = 0.2
+    read: float = 0.05
     administer: float = 0.01
     fault: float = 0.02
     kill: float = 0.0005  # of a broker in the middle of a step, where it waits for another
@@ -86,10 +95,6 @@ def _no_surprise() -> Iterator[None]:
         yield
     finally:
         log.removeHandler(handler)
-
-
-class Killed(BaseException):
-    """Raised where a broker is killed in the middle of a step."""
 
 
 class Known(NamedTuple):
@@ -128,6 +133,7 @@ class World:
         }
         self.judge = Judge(self)
         self.producers, self.committers = Producers(self), Committers(self, TOPIC)
+        self.transactions, self.reader = Transactions(self, TOPIC), Reader(self, TOPIC)
         self.administrator = Administrator(self, RECREATED)
         self.running: SimBroker = self.brokers[1]  # whose actor runs
         self.touched: set[SimBroker] = set()  # have done something in this step
@@ -202,6 +208,7 @@ class World:
         settings = {"min.insync.replicas": "2"}
         self.administrator.create(controller, TOPIC, assignments, **settings)
         self.attempt(controller, controller.group_log.ensure)
+        self.attempt(controller, controller.coordinators.transaction_log.ensure)
         self.until(lambda: self.is_whole, "the topic is not served")
 
     def settle(self) -> None:
@@ -210,8 +217,10 @@ class World:
         self._late.clear()
         for broker in self.brokers.values():
             broker.is_paused = broker.is_slow = False
+            self._move_clock(broker, SETTLED_MS - broker.wall_offset_ms)
         self.until(lambda: self.is_whole, "the replicas do not become equal")
         self.judge.look(self.brokers.values())
+        self.reader.read_all()
         self.judge.check_end()
 
     def until(self, condition: Callable[[], bool], why: str) -> None:
@@ -245,7 +254,7 @@ class World:
         """Returns whether all work is done: each replica is in sync, and each broker knows all
         topics and hosts only what it must."""
         marks = self.server.table.children(znodes.DELETE_TOPICS_PATH)
-        if marks or not self.producers.is_idle:
+        if marks or not self.producers.is_idle or not self.transactions.is_idle:
             return False
         partitions = self.partitions()
         names = {name for name, _index in partitions}
@@ -269,10 +278,12 @@ class World:
             elif handle is None or handle.log is None or handle.topic_id != row.log[0]:
                 return False
             else:
-                ends |= {handle.log.end_offset, handle.high_watermark}
-        if place[0] == CONSUMER_OFFSETS:
-            led = self.brokers[row.state.leader].group_log.led_partitions()
-            if not led.get(place[1]):
+                ends |= {
+                    handle.log.end_offset, handle.high_watermark, handle.last_stable_offset
+                }  # fmt: skip
+        coordinators = self.brokers[row.state.leader].coordinators
+        for journal in (coordinators.group_log, coordinators.transaction_log):
+            if place[0] == journal.topic and not journal.led_partitions().get(place[1]):
                 return False
         return set(row.state.isr) == set(row.replicas) and len(ends) == 1
 
@@ -294,12 +305,17 @@ class World:
             self.producers.send(may_begin=produces)
         elif produces and self.happens(self.rates.commit):
             self.committers.send()
+        elif self.happens(self.rates.transact):
+            self.transactions.send(may_begin=produces)
+        elif self.happens(self.rates.read):
+            self.reader.act()
         elif self._late and self.happens(0.1):
             self._deliver_late()
         elif not self._run_one():
             self._pass_time_to_next()
         self.producers.poll()
         self.committers.poll()
+        self.transactions.poll()
         self.judge.look(self.touched)
         self.touched.clear()
 
@@ -341,7 +357,7 @@ class World:
             life = broker.life
             broker.is_busy, actor.due_ns = True, None
             try:
-                again_s = actor.step()
+                again_s = actor.run()
             except Killed:
                 again_s = None
                 broker.kill()
@@ -556,11 +572,22 @@ class World:
         if target.is_paused or not target.takes_now(key):
             self._late.append((node_id, target.life, frame))
             return None
-        answer = self._handled(target, frame)
+        answer = self.handled(target, frame)
+        if isinstance(answer, Awaited):
+            answer = self._awaited(target, answer)
         self._interleave()
         if (node_id, source.node_id) in self._cuts or self.loses_answer(key, target):
             return None
         return answer
+
+    def _awaited(self, target: SimBroker, waiting: Awaited) -> bytes | None:
+        """Parks until another broker has an answer; None when none comes."""
+        life = target.life
+        park(
+            lambda: waiting.answer is not None or target.life != life or not target.is_running,
+            self.now_ns + ANSWER_NS,
+        )
+        return waiting.answer if target.life == life and target.is_running else None
 
     def loses(self, key: int, target: SimBroker, frame: bytes | None) -> bool:
         """Returns whether a request is lost; its `frame`, if given, may arrive later."""
@@ -588,14 +615,14 @@ class World:
         elif not target.is_paused and target.takes_now(key):
             del self._late[at]
             self.note("late request", f"{key} to {node_id}")
-            self._handled(target, frame)
+            self.handled(target, frame)
 
-    def _handled(self, target: SimBroker, frame: bytes) -> bytes | None:
+    def handled(self, target: SimBroker, frame: bytes) -> bytes | Awaited | None:
         """Returns the answer of a broker, or None when it is killed or cannot answer."""
         with self._as(target):
             try:
                 answer = target.handle(frame)
-                return answer if isinstance(answer, bytes) else None
+                return answer if isinstance(answer, (bytes, Awaited)) else None
             except Killed:
                 target.kill()
             except MetadataError as error:
@@ -641,6 +668,12 @@ class World:
         self.counts["truncations in the ISR"] += 1
         if self.happens(self.rates.after_truncation):
             self._fault_kill(leader)
+
+    def lost(self, broker: SimBroker) -> None:
+        """Drops the requests that wait at a broker which is killed, before its logs are closed."""
+        self.producers.lost(broker)
+        self.committers.lost(broker)
+        self.transactions.lost(broker)
 
     def _up(self) -> int:
         return len(self.alive())
@@ -780,7 +813,11 @@ class World:
         if broker.is_running:
             jump_ms = self._random.choice((-3_600_000, 3_600_000, -1000, 1000))
             self.note("clock", f"of {broker.node_id} by {jump_ms} ms")
-            broker.wall_offset_ms += jump_ms
+            self._move_clock(broker, jump_ms)
+
+    def _move_clock(self, broker: SimBroker, jump_ms: int) -> None:
+        broker.wall_offset_ms += jump_ms
+        if broker.is_running:
             broker.system.move_wall_clock(jump_ms)
 
     def _fault_start(self, broker: SimBroker) -> None:
