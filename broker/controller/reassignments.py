@@ -156,7 +156,9 @@ def _moved(
     )
 
 
-def _needed(state: ClusterState, partition: Partition | None, replicas: Replicas) -> Replicas:
+def _needed(
+    state: ClusterState, partition: Partition | None, replicas: Sequence[int]
+) -> tuple[int, ...]:
     """Returns the members of the ISR that stay replicas, and are removed at the end, when none of
     `replicas` could lead: without them the partition would have no leader any more."""
     if partition is None or partition.state is None:
