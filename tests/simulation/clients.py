@@ -144,7 +144,7 @@ class Producers:
                     rows.batches.clear()
         for log, rows, batch in list(self._waiting):
             assert batch.waiting is not None
-            if batch.waiting[0] in world.touched:
+            if batch in rows.batches and batch.waiting[0] in world.touched:
                 self._poll(log, rows, batch, *batch.waiting)
             if batch.waiting is None or batch not in rows.batches:
                 self._waiting.remove((log, rows, batch))
