@@ -255,8 +255,8 @@ def decoded(
 
     # With explicit annotations arrow_udf does not have to resolve the names of pyarrow's types.
     decode.__annotations__ = _annotations()
-    column_of: Any = arrow_udf(decode, returnType=returns)  # type: ignore[call-overload]
-    return column_of(column)
+    make: Any = arrow_udf  # its overloads lack this call
+    return make(decode, returnType=returns)(column)
 
 
 def _annotations() -> dict[str, Any]:
