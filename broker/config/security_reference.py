@@ -46,6 +46,7 @@ TOPICS = {
         "max.decompressed.bytes",
     ),
     "Metrics page": ("metrics.host", "metrics.port", "metrics.ssl.", "metrics.credentials."),
+    "Console": ("console.host", "console.listener.name", "console.ssl."),
     "ZooKeeper": ("zookeeper.auth", "zookeeper.set.acl", "zookeeper.ssl."),
     "Stored passwords": ("password.encoder.",),
 }

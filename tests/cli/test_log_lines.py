@@ -87,12 +87,19 @@ def test_an_exception_and_a_text_from_outside_stay_in_their_line(lines):
     try:
         raise ValueError("two\nlines")
     except ValueError:
-        logging.getLogger("barnabas.tests").exception('topic %s "x"\x1b[31m', "a\r\nb\u2028\ud800")
+        logging.getLogger("barnabas.tests").exception('topic %s "x"\x1b[31m', "a\r\nb\u2028")
     [row] = read()
-    assert row["message"] == 'topic a\r\nb\u2028\ud800 "x"\x1b[31m'
+    assert row["message"] == 'topic a\r\nb\u2028 "x"\x1b[31m'
     assert row["level"] == "ERROR" and row["logger"] == "barnabas.tests"
     assert row["exception"].startswith("Traceback ")
     assert row["exception"].endswith("ValueError: two\nlines")
+
+
+def test_half_a_character_is_printed_as_ascii():
+    """Not logged, because a report of pytest-xdist cannot have such a text."""
+    record = logging.LogRecord("barnabas.tests", logging.INFO, "", 0, "topic %s", ("\ud800",), None)
+    line = json_lines.JsonFormatter().format(record)
+    assert line.isascii() and logged(line)["message"] == "topic \ud800"
 
 
 def test_the_exception_of_a_thread_is_logged(lines):

@@ -53,6 +53,11 @@ OURS = {
 OWN = {
     "allow.cluster.of.one",
     "allow.unauthenticated.remote",
+    "console.decoders",
+    "console.host",
+    "console.listener.name",
+    "console.port",
+    "console.ssl.location",
     "log.durability",
     "log.scrub.bytes.per.second",
     "logging.format",
