@@ -98,6 +98,6 @@ def test_kraft_metadata_and_unknown_versions_are_refused(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UnusableDirectory, match="Set log.dirs to") as caught:
+    with pytest.raises(UnusableDirectory, match="set log.dirs to") as caught:
         LogDir(tmp_path / "file" / "logs").open()
     assert "\n" not in str(caught.value)
