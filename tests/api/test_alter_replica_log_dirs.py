@@ -141,6 +141,7 @@ def test_errors(tmp_path):
         long = "x" * 240
         a.create(long)
         assert alter(a, tmp_path / there, topic=long) == TOO_LONG
+        assert alter(a, f"{tmp_path / here}{os.sep}") == 0  # it is there already
         assert rows(a)[0][:2] == (here, False) and len(rows(a)) == 1
 
 

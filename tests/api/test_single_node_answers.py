@@ -1,8 +1,6 @@
-"""Administrative requests on a single node: access rules, elections, reassignments, moves
-between log directories, the quorum, client metrics. tests/compat/answers compares the others with
-Apache Kafka's answers."""
+"""Administrative requests on a single node: access rules, elections, reassignments, the quorum,
+client metrics. tests/compat/answers compares the others with Apache Kafka's answers."""
 
-import os
 from base64 import urlsafe_b64encode
 from dataclasses import replace
 
@@ -11,7 +9,7 @@ from api.admin_calls import Admin, admin_on
 
 from barnabas.metadata import znodes
 
-INVALID_REQUEST, SECURITY_DISABLED, LOG_DIR_NOT_FOUND, BAD_REPLICAS = 42, 54, 57, 39
+INVALID_REQUEST, SECURITY_DISABLED, BAD_REPLICAS = 42, 54, 39
 PREFERRED_NOT_AVAILABLE, ELIGIBLE_NOT_AVAILABLE, ELECTION_NOT_NEEDED = 80, 83, 84
 UNKNOWN_SUBSCRIPTION, TOO_LARGE = 117, 118
 PREFERRED, UNCLEAN = 0, 1
@@ -98,23 +96,6 @@ def test_a_partition_is_not_moved_to_another_broker(tmp_path):
         asked = [{"name": "t", "partitions": [{"partitionIndex": 0, "replicas": [2]}]}]
         answer = a.call(45, 1, timeoutMs=9000, topics=asked, allowReplicationFactorChange=True)
         assert answer.responses[0].partitions[0].errorCode == BAD_REPLICAS
-
-
-def test_a_replica_stays_in_its_log_directory(tmp_path, caplog):
-    one, two = tmp_path / "data", tmp_path / "other"
-    with admin_on(tmp_path, log_dirs=f"{one},{two}") as a:
-        a.create("t")
-        [now] = [path for path in (one, two) if (path / "t-0").exists()]
-        other = two if now == one else one
-
-        def move(path):
-            dirs = [{"path": str(path), "topics": [{"name": "t", "partitions": [0]}]}]
-            return a.call(34, 2, dirs=dirs).results[0].partitions[0].errorCode
-
-        assert move(now) == move(f"{now}{os.sep}") == 0
-        assert move(other) == INVALID_REQUEST
-        assert f"t-0 stays in {now} and is not moved to {other}" in caplog.text
-        assert move(tmp_path) == move("data") == move("") == LOG_DIR_NOT_FOUND
 
 
 def test_the_controller_is_the_quorum(tmp_path):

@@ -177,7 +177,10 @@ def test_a_killed_server(own_server, served):
 def test_a_change_while_there_is_no_server(own_server, brokers):
     """It is answered in time, with a retriable error."""
     broker = brokers.start(
-        own_server.connect(CHROOT), zookeeper_session_timeout_ms="1000", num_io_threads="2"
+        own_server.connect(CHROOT),
+        zookeeper_session_timeout_ms="1000",
+        zookeeper_connection_timeout_ms="30000",
+        num_io_threads="2",
     )
     own_server.kill()
     soon(lambda: broker.node.opened.tree.state is SessionState.SUSPENDED)
