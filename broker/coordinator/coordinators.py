@@ -143,7 +143,7 @@ class Coordinators:
         self.groups = self._made_groups()
         self.group_administration = GroupAdministration(self.groups)
         self.transaction_log = self._journal(
-            TRANSACTION_STATE, states=native.transaction_partitions
+            TRANSACTION_STATE, states=native.transaction_partitions, waits_for_commit=True
         )
         self._remote = self._remote_markers()
         self.markers = TransactionMarkers(

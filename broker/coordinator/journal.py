@@ -12,7 +12,9 @@ locks, and must not wait. After an error the records may still have reached the 
 
 Loading: partitions that this node leads at the start, or becomes leader of, are replayed on a
 separate thread; until then every call about them raises CoordinatorLoadInProgress. An empty
-partition is ready at once. A damaged batch is skipped with an ERROR that names the file and the
+partition is ready at once. With `waits_for_commit` a partition is ready when the records that were
+replayed are also committed: a leader may have some that its followers lack, and that the next
+leader cuts off. A damaged batch is skipped with an ERROR that names the file and the
 byte, and the rest is loaded. Limit: when PENDING_BYTES_MAX wait to be written, `append` raises
 CoordinatorNotAvailable. A crash between append and flush loses nothing that `done` had reported.
 Next: cext/partition/partitions.pyx."""
@@ -57,6 +59,7 @@ RECORD_OVERHEAD_BYTES = 32  # varints, timestamps: more than a record without he
 LOAD_BYTES = 5 << 20  # size of one read while a partition loads
 DECOMPRESSED_BYTES_MAX = 64 << 20
 NO_NEXT_BATCH = "its length leads to no batch"
+COMMIT_WAIT_MS = 100  # until the loader looks for other work
 FRAME_BYTES = 12  # a batch begins with its base offset and the length of the rest
 
 Entry = tuple[bytes, bytes | None]  # key and value; None deletes the key
@@ -120,13 +123,16 @@ class CoordinatorLog:
         states: PartitionStates | None = None,
         codec: int = NONE,
         load_bytes: int = LOAD_BYTES,
+        waits_for_commit: bool = False,
     ) -> None:
         """`create` creates the topic at the first use; it succeeds when another broker has created
         it. `may_wait` returns whether an append becomes durable only after a flush. `states`: the
-        states of the topic's partitions, for native handlers."""
+        states of the topic's partitions, for native handlers. `waits_for_commit`: no request is
+        served from records that were replayed and are not committed yet."""
         self._states = states if states is not None else PartitionStates()
         self._codec = codec
         self._load_bytes = load_bytes
+        self._waits_for_commit = waits_for_commit
         self.topic = topic
         self._node_id = node_id
         self._replicas = replicas
@@ -377,25 +383,24 @@ class CoordinatorLog:
                     self._states.set(index, LED)
 
     def _load_all(self) -> None:
+        replayed: dict[int, tuple[_Led, int]] = {}  # wait for the commit of records below an offset
         while True:
             with self._lock:
-                if not self._to_load or self._stopping:
+                if self._stopping or not (self._to_load or replayed):
                     self._loader = None
                     return
-                index = self._to_load.popleft()
-                led = self._led.get(index)
+                index = self._to_load.popleft() if self._to_load else None
+                led = None if index is None else self._led.get(index)
+            if index is None:
+                self._await_commits(replayed)
+                continue
+            replayed.pop(index, None)
             if led is None:
                 continue
             try:
-                for batch in self._batches_of(index):
-                    if self._stopping or self._led.get(index) is not led:
-                        break
-                    assert self._journal is not None
-                    self._journal.replay(index, batch)
-                else:
-                    self._set_ready(index, led)
-                if not led.ready and self._journal is not None:
-                    self._journal.unloaded(index)
+                end_offset = self._replay(index, led)
+                if end_offset is not None and not self._is_settled(index, led, end_offset):
+                    replayed[index] = led, end_offset
             except (LogError, CorruptRecords, KafkaError, ValueError) as error:
                 # It stays "loading": clients try again, and no decision is based on an incomplete
                 # state.
@@ -407,6 +412,45 @@ class CoordinatorLog:
                     index,
                     error,
                 )
+
+    def _replay(self, index: int, led: _Led) -> int | None:
+        """Replays a partition. Returns the end of its log, or None when this node does not lead it
+        in the same epoch any more."""
+        assert self._journal is not None
+        for batch in self._batches_of(index):
+            if self._stopping or self._led.get(index) is not led:
+                break
+            self._journal.replay(index, batch)
+        else:
+            found = self._replicas.partition(self.topic, index).log
+            if found is not None and self._led.get(index) is led:
+                return found.end_offset
+        self._journal.unloaded(index)
+        return None
+
+    def _await_commits(self, replayed: dict[int, tuple[_Led, int]]) -> None:
+        """Waits a moment for the commit of replayed records, and removes the partitions that are
+        ready and those that another node leads now."""
+        timeout_ms = COMMIT_WAIT_MS
+        for index, (led, end_offset) in list(replayed.items()):
+            if self._is_settled(index, led, end_offset, timeout_ms):
+                del replayed[index]
+            timeout_ms = 0
+
+    def _is_settled(self, index: int, led: _Led, end_offset: int, timeout_ms: int = 0) -> bool:
+        """Returns whether a replayed partition waits no more: its records below `end_offset` are
+        committed, and it is ready now, or this node cannot commit them any more. Waits for the
+        commit for at most `timeout_ms`."""
+        if self._waits_for_commit:
+            try:
+                handle = self._replicas.partition(self.topic, index)
+            except KafkaError:
+                return True
+            if not handle.commit(timeout_ms, led.leader_epoch, end_offset):
+                leads = handle.leader_id, handle.leader_epoch
+                return handle.offline or leads != (self._node_id, led.leader_epoch)
+        self._set_ready(index, led)
+        return True
 
     def _batches_of(self, index: int) -> Iterator[Batch]:
         handle = self._replicas.partition(self.topic, index).log

@@ -63,7 +63,7 @@ def journal(broker):
     opened.stop()
 
 
-def log_of(broker, replayed=None, topic="__test_state"):
+def log_of(broker, replayed=None, topic="__test_state", **options):
     """A journal in `topic`, which has the settings of __transaction_state."""
     node = broker.node
 
@@ -78,6 +78,7 @@ def log_of(broker, replayed=None, topic="__test_state"):
         create=create,
         wall_ms=node.system.wall_ms,
         commit_timeout_ms=lambda: 5000,
+        **options,
     )
     log.attach(replayed or Replayed())
     node.loaded.replicas.on_applied.append(log.apply)
@@ -223,6 +224,48 @@ def test_what_comes_to_a_partition_while_it_is_loaded_is_replayed_too(tmp_path):
         replayed.gate.set()
         assert replayed.all_ready.wait(PATIENCE_S)
         assert replayed.records == [(4, b"k", b"1"), (4, b"k", b"2")]
+        log.stop()
+
+
+def lead_with_a_follower(broker, index, *isr):
+    """Gives a partition a second replica, which never fetches. `isr`: the other members."""
+    node = broker.node
+    epoch = node.loaded.replicas.partition("__test_state", index).leader_epoch
+    node.loaded.table.set_leader(
+        "__test_state", index, leader_id=node.node_id, leader_epoch=epoch,
+        replicas=[node.node_id, 99], isr=[node.node_id, *isr],
+    )  # fmt: skip
+
+
+def test_a_partition_is_ready_when_what_it_has_loaded_is_committed(tmp_path):
+    """A new leader answered from records that its followers lacked: when they were cut off later,
+    partitions had records of a transaction that no coordinator knew, and no marker came."""
+    settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    with Broker(settings) as broker:
+        log = log_of(broker)
+        log.ensure()
+        assert [append(log, index, (b"k", b"1")) for index in (4, 5)] == [None, None]
+        log.stop()
+    with Broker(settings) as broker:
+        lead_with_a_follower(broker, 4, 99)
+        handle = broker.node.loaded.replicas.partition("__test_state", 4)
+        late = encode_batch([Record(b"2", b"k", timestamp=1)])
+        handle.log.append(bytearray(late), leader_epoch=handle.leader_epoch, verification=TRUSTED)
+        handle.appended(wanted=True)
+        assert (handle.high_watermark, handle.log.end_offset) == (1, 2)
+        replayed = Replayed()
+        replayed.expected = 49
+        log = log_of(broker, replayed, waits_for_commit=True)
+        assert replayed.all_ready.wait(PATIENCE_S)  # 5 is loaded after 4
+        assert replayed.records == [(4, b"k", b"1"), (4, b"k", b"2"), (5, b"k", b"1")]
+        with pytest.raises(CoordinatorLoadInProgress):
+            log.check(4)
+        assert log.led_partitions() == {index: index != 4 for index in range(50)}
+        replayed.all_ready.clear()
+        replayed.expected = 50
+        lead_with_a_follower(broker, 4)
+        assert replayed.all_ready.wait(PATIENCE_S)
+        assert replayed.ready[-1] == 4
         log.stop()
 
 

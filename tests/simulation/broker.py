@@ -166,12 +166,12 @@ class WaitingPartition:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._handle, name)
 
-    def commit(self, timeout_ms: int, leader_epoch: int = -1) -> bool:
+    def commit(self, timeout_ms: int, leader_epoch: int = -1, offset: int = -1) -> bool:
         handle, broker = self._handle, self._broker
         if handle.log is None:
             return False
         epoch = handle.leader_epoch if leader_epoch < 0 else leader_epoch
-        end = handle.log.end_offset
+        end = handle.log.end_offset if offset < 0 else offset
 
         def is_decided() -> bool:
             is_led = handle.alive and handle.leader_id == broker.node_id and not handle.offline
@@ -456,7 +456,10 @@ class SimBroker:
         logs = (made.group_log, made.transaction_log)
         jobs = (made._completions, made._verifications._threads)
         return [
-            *(Actor("loader", row._load_all, partial(_has_to_load, row)) for row in logs),
+            *(
+                Actor("loader", row._load_all, partial(_has_to_load, row), may_park=True)
+                for row in logs
+            ),
             *(self._rounds_actor(row._rounds) for row in (*logs, made.markers)),
             *(Actor("jobs", partial(_run_job, row), partial(_has_jobs, row)) for row in jobs),
             Actor("timers", self._run_timer, self._is_timer_due),
