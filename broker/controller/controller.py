@@ -12,8 +12,9 @@
     a node of an old tool     elections and reassignments (old_tools.py)
     /admin/delete_topics/T    the topic is deleted; with delete.topic.enable=false the mark is
                               removed
-    old notifications         (/config/changes, /isr_change_notification) are removed after fifteen
-                              minutes, when every broker has seen them
+    old notifications         (/config/changes, /isr_change_notification) are removed fifteen
+                              minutes after this thread has first seen them: every broker has read
+                              them by then. The clocks of other machines do not count
 
 Each change checks the version of /controller_epoch, so that a former controller changes nothing. A
 single node is the only writer of its tree and has no such thread.
@@ -51,8 +52,8 @@ log = logging.getLogger("barnabas.controller")
 
 AGAIN_S = 1.0
 STOP_S = 1.0
-NOTES_KEPT_MS = 15 * 60 * 1000
-NOTES_LOOKED_AT_MS = 60 * 1000
+NOTES_KEPT_S = 15 * 60
+NOTES_LOOKED_AT_S = 60
 NOTES = (znodes.CONFIG_CHANGES_PATH, znodes.ISR_CHANGES_PATH, *znodes.ACL_CHANGES_PATHS)
 
 
@@ -75,7 +76,7 @@ class Controller:
         may_delete: Callable[[], bool],
         known_id: KnownId,
         random_bytes: Callable[[int], bytes],
-        wall_ms: Callable[[], int],
+        monotonic_ns: Callable[[], int],
     ) -> None:
         self._tree = tree
         self._reader = reader
@@ -89,8 +90,9 @@ class Controller:
         self._may_delete = may_delete
         self._known_id = known_id
         self._random_bytes = random_bytes
-        self._wall_ms = wall_ms
-        self._notes_next_ms = 0
+        self._monotonic_ns = monotonic_ns
+        self._notes_next_s = 0.0
+        self._notes: dict[str, float] = {}  # when each was first seen, in seconds, by path
         self._said = ""
         self._without_id: frozenset[str] = frozenset()  # topics that were logged
         self._stopping = False
@@ -179,8 +181,8 @@ class Controller:
         self._reassignments.advance(check)
         self._old_tools.run(check)
         self._channels.update(self._reader.state)
-        self._delete_marked()
         self._delete_notes()
+        self._delete_marked()
 
     def _log_without_id(self) -> None:
         """Logs the topics to which another broker, the controller, gives no id. Its registration
@@ -212,18 +214,21 @@ class Controller:
             self._remove(znodes.delete_topic_path(name))
 
     def _delete_notes(self) -> None:
-        now_ms = self._wall_ms()
-        if now_ms < self._notes_next_ms:
+        now_s = self._monotonic_ns() / 1e9
+        if now_s < self._notes_next_s:
             return
-        self._notes_next_ms = now_ms + NOTES_LOOKED_AT_MS
+        self._notes_next_s = now_s + NOTES_LOOKED_AT_S
+        known, self._notes = self._notes, {}
         for parent in NOTES:
             if self._tree.exists(parent) is None:
                 continue
             for name in self._tree.children(parent):
                 path = f"{parent}/{name}"
-                stat = self._tree.exists(path)
-                if stat is not None and stat.ctime_ms + NOTES_KEPT_MS < now_ms:
+                seen_s = known.get(path, now_s)
+                if seen_s + NOTES_KEPT_S < now_s:
                     self._remove(path)
+                else:
+                    self._notes[path] = seen_s
 
     def _remove(self, path: str) -> None:
         try:

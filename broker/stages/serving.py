@@ -427,7 +427,7 @@ def _controller(
         lambda: opened.dynamic.boolean("delete.topic.enable"),
         opened.topic_id_on_disk,
         os.urandom,
-        start.system.wall_ms,
+        start.system.monotonic_ns,
     )
     follower = config_changes.follower(opened.dynamic, opened.reader.state, opened.passwords)
     loaded.replicas.on_applied.append(follower)

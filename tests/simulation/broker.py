@@ -381,7 +381,7 @@ class SimBroker:
         self.controller = Controller(
             tree, reader, membership, role, deletion, elections, reassignments,
             self.channels, node_id, replicas.offline_replicas, lambda: True, lambda _topic: None,
-            self.world.random_bytes, system.wall_ms,
+            self.world.random_bytes, system.monotonic_ns,
         )  # fmt: skip
         self.elections, self.role = elections, role
         replicas.on_applied.append(self.controller.apply)

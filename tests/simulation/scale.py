@@ -153,7 +153,7 @@ class Cluster:
             Elections(tree, reader, lambda name: TopicConfig(reader.state.config("topics", name),
                                                              dynamic)),
             Reassignments(tree, reader), self.channels, 1, frozenset, lambda: True,
-            lambda _topic: None, lambda size: bytes(size), lambda: NOW_MS,
+            lambda _topic: None, lambda size: bytes(size), lambda: 0,
         )  # fmt: skip
         reader.on_change(self.controller.apply)
         return read_s

@@ -5,6 +5,9 @@ from simulation import clients
 from simulation.judge import Violation
 from simulation.world import TOPIC, World
 
+from barnabas.controller.controller import NOTES_KEPT_S, NOTES_LOOKED_AT_S
+from barnabas.metadata import znodes
+from barnabas.metadata.tree import CreateNode
 from barnabas.server import follower_truncation
 
 
@@ -98,6 +101,27 @@ def test_a_move_does_not_keep_a_leader_that_has_restarted(tmp_path):
     member of the ISR."""
     leader, state = move_of_a_partition_whose_leader_has_restarted(tmp_path)
     assert state.leader != leader and leader not in state.isr
+
+
+def test_a_controller_whose_clock_is_ahead_keeps_the_notes_of_changes(tmp_path):
+    """It deleted notes at once whose changes other brokers had not read yet: these had old ISRs,
+    or old settings, until the next change."""
+    world = World(1, tmp_path)
+    with world.opened():
+        controller = world._controller()
+        data = znodes.encode_partitions([(TOPIC, 0)])
+        operation = CreateNode(znodes.ISR_CHANGE_PREFIX, data, sequence=True)
+        path = controller.session.multi([operation])[0]
+
+        def is_kept_after(seconds):
+            world._pass_time(seconds * 10**9)
+            world.run_named(controller, "controller")
+            return world.server.table.find(path) is not None
+
+        world._move_clock(controller, 3_600_000)
+        assert is_kept_after(NOTES_LOOKED_AT_S)
+        assert is_kept_after(NOTES_KEPT_S - NOTES_LOOKED_AT_S)
+        assert not is_kept_after(2 * NOTES_LOOKED_AT_S)
 
 
 def test_a_truncation_to_the_high_watermark_is_found(tmp_path, monkeypatch):
