@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from simulation.judge import Violation
-from simulation.world import Rates, World
+from simulation.world import World
 
 MEMORY = Path("/dev/shm")  # brokers wait for flushes of small files all the time
 STEPS = 1500
@@ -39,15 +39,12 @@ FAULTS = (
 LINE = re.compile(r"seed (?P<seed>\d+): (?P<counts>[\w ]+?)(?P<violation> violation: .*)?$")
 
 
-def simulated(
-    seed: int, steps: int = STEPS, rates: Rates | None = None
-) -> tuple[World, Violation | None]:
+def simulated(seed: int, steps: int = STEPS) -> tuple[World, Violation | None]:
     """Runs one seed. Returns its world, and the violation if there was one."""
     folder = Path(tempfile.mkdtemp(prefix="simulation-", dir=MEMORY if MEMORY.is_dir() else None))
     world = World(
         seed,
         folder,
-        rates=rates,
         brokers=BROKERS[seed % len(BROKERS)],
         durability=DURABILITY[seed % len(DURABILITY)],
     )

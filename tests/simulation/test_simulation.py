@@ -9,7 +9,6 @@ from long_form import LONG
 from simulation import broker as simulated_broker
 from simulation import clients, readers
 from simulation.run import does_count, faults_of, simulated
-from simulation.world import Rates
 
 from barnabas.cext.record.records import encode_batch
 from barnabas.controller import elections, reassignments
@@ -27,13 +26,10 @@ pytestmark = pytest.mark.takes(seconds=110)
 KNOWN_COUNT, SEEDS_MAX = 10, 60
 FRESH_S, FRESH_COUNT, FRESH_FAULTS = 15, 10_000, 100_000
 PLANTED_SEEDS = 60
-# One seed of a hundred ends with a transaction that has no marker (docs/evidence/cluster.md). Until
-# that is understood, only the long form, and the tests of planted bugs, have transactions.
-RATES = Rates() if LONG else Rates(transact=0)
 
 
 def check(seed):
-    world, violation = simulated(seed, rates=RATES)
+    world, violation = simulated(seed)
     assert violation is None, f"seed {seed}: {violation}\n" + "\n".join(world.trace[-100:])
     return world
 
