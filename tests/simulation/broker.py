@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from simulation import committers, transactions
+from simulation.log_rows import Violation
 from simulation.parking import Awaited, Worker, park
 from simulation.zookeeper_model import Fault, Session
 
@@ -562,8 +563,14 @@ class SimBroker:
         return [row for row in self.all_actors() if row.is_ready(now_ns)]
 
     def _deliver(self) -> None:
-        with suppress(StoreUnavailable):  # as metadata/watches.py: a listener reads all again
+        try:
             self.session.deliver()
+        except StoreUnavailable:
+            pass  # as metadata/watches.py: a listener reads all again
+        except Violation:
+            raise
+        except Exception as error:  # which metadata/watches.py logs with its traceback
+            raise Violation(f"a watch of broker {self.node_id} failed: {error}") from error
 
     def _control(self) -> float | None:
         return None if self.controller.step() else controller_thread.AGAIN_S
