@@ -64,6 +64,9 @@ class Tls:
                 context = ssl.create_default_context(cafile=self.trusted)
         except (OSError, ValueError) as error:
             raise NoTls(f"cannot read the truststore {_shown(self.trusted)}: {error}") from error
+        # From 3.13 on, Python refuses authorities that Java's clients and OpenSSL take: those whose
+        # certificates lack extensions of RFC 5280.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.check_hostname = self.check_host
         if self.own_chain is not None:
             try:

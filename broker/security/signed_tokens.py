@@ -140,6 +140,8 @@ def _trusted(listener: Listener, jaas_options: Mapping[str, str]) -> ssl.SSLCont
     from barnabas.tls.stores import read_trusted
 
     certificates = read_trusted(TlsSettings(own, listener))
-    return ssl.create_default_context(
+    context = ssl.create_default_context(
         cadata="".join(ssl.DER_cert_to_PEM_cert(found) for found in certificates)
     )
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as Java: see client/security.py
+    return context
