@@ -36,7 +36,8 @@ examples:
                                                       check that the topics still have its offsets
   barnabas checkpoint seed-from-group loader /data/cp/clicks
                                                       a new checkpoint at a group's offsets
-  barnabas checkpoint to-group loader /data/cp/clicks commit the offsets, for tools that show lag
+  barnabas checkpoint to-group loader /data/cp/clicks
+                                                      commit the offsets, for tools that show lag
   barnabas checkpoint to-group loader /data/cp/clicks --command-config client.properties
                                                       over TLS, with a name and a password
   barnabas checkpoint rewind 41 /data/cp/clicks       the query continues after batch 41

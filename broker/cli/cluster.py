@@ -61,7 +61,8 @@ examples:
   barnabas cluster reassign news --to 1,2,4 > plan.json
   barnabas cluster reassign --execute plan.json --wait
   barnabas cluster reassign --execute plan.json --throttle 50000000 --wait
-  barnabas cluster reassign --execute plan.json --replica-alter-log-dirs-throttle 50000000
+  barnabas cluster reassign --execute disks.json --replica-alter-log-dirs-throttle 50000000
+                                                     a plan that names log directories (log_dirs)
   barnabas cluster reassign                          those in progress
   barnabas cluster reassign --cancel
   barnabas cluster drain 3                           again after an end: goes on where it was

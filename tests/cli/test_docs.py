@@ -1,4 +1,5 @@
-"""Pages of docs/: every link leads to a file, the index lists every page, examples compile."""
+"""Pages of docs/: every link leads to a file, the index lists every page. test_pages.py runs their
+blocks."""
 
 import re
 import runpy
@@ -35,12 +36,6 @@ def test_the_index_lists_every_page():
     index = (ROOT / "docs" / "README.md").read_text()
     others = [page.name for page in PAGES if page.name != "README.md"]
     assert [name for name in others if f"({name})" not in index] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_in_pages_compiles(page: Path):
-    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
-        compile(block, "example", "exec")
 
 
 def test_the_diagram_is_what_its_script_draws():

@@ -7,28 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.conftest import COMMAND
+from cli import shown
+from cli.shown import ADDRESS, ROOT, Shell
 
-README = Path(__file__).resolve().parents[2] / "README.md"
-ADDRESS = "127.0.0.1:9092"
-TIMEOUT_S = 250
+README = ROOT / "README.md"
 
 
 def blocks(language: str, section: str = "") -> list[str]:
     text = README.read_text()
     if section:
         text = text.split(f"\n## {section}\n")[1].split("\n## ")[0]
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
-
-
-def run_shell(block: str, address: str, folder: Path) -> str:
-    """The commands with their output; they use the broker of the test in place of the README's."""
-    script = f'barnabas() {{ "{COMMAND}" "$@" --bootstrap-server {address}; }}\nset -e\n{block}'
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return [block.text for block in shown.blocks(text) if block.kind == language]
 
 
 def test_there_is_python_to_run():
@@ -51,7 +40,7 @@ def test_the_python_prints_what_it_says(block: str, our_address: str, tmp_path: 
 
 def test_first_records(our_address: str, tmp_path: Path):
     [block] = blocks("sh", "First records")
-    printed = run_shell(block, our_address, tmp_path).splitlines()
+    printed = Shell(tmp_path, our_address).run(block).splitlines()
     assert printed[0] == "hello, world"
     assert printed[1] == "topic news: 1 partition"
 
@@ -63,19 +52,15 @@ def test_every_shell_block_is_run_by_a_test():
 
 def test_a_plugin(tmp_path: Path):
     [block] = blocks("sh", "A plugin")
-    script = f'barnabas() {{ "{COMMAND}" "$@"; }}\nset -e\n{block}'
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S
-    )
-    assert done.returncode == 0, done.stderr
-    assert "keep_ten.py" in done.stdout.splitlines()
+    assert "keep_ten.py" in Shell(tmp_path, ADDRESS).run(block).splitlines()
 
 
 @pytest.mark.java
 def test_a_load(our_address: str, tmp_path: Path):
     [block] = blocks("sh", "Spark")
-    run_shell("echo hello | barnabas produce news\n", our_address, tmp_path)
-    printed = run_shell(block, our_address, tmp_path)
+    shell = Shell(tmp_path, our_address)
+    shell.run("echo hello | barnabas produce news\n")
+    printed = shell.run(block)
     assert printed.splitlines()[-1].split()[0] == "news"
     assert list((tmp_path / "lake").rglob("*.parquet"))
 
@@ -87,7 +72,7 @@ def test_a_file_of_100_mb_comes_back_byte_for_byte(our_address: str, tmp_path: P
     lines = b"".join(b"%d: INFO %b\n" % (number, words) for number in range(40_000))
     (tmp_path / "big.log").write_bytes(lines * (100_000_000 // len(lines) + 1))
     block = "barnabas produce big big.log --codec zstd\nbarnabas consume big --end | cmp - big.log"
-    run_shell(block, our_address, tmp_path)
+    Shell(tmp_path, our_address).run(block)
 
 
 def test_the_two_commands_that_set_it_up():
