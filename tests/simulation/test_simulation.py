@@ -175,7 +175,7 @@ def test_a_controller_that_does_not_check_its_epoch_is_found(monkeypatch):
         return () if role._reader.state.controller_id == role._node_id else None
 
     monkeypatch.setattr(ClusterRole, "fence", fence)
-    assert found("a controller without fencing", "a controller with epoch", first=15)
+    assert found("a controller without fencing", "a controller with epoch", first=61)
 
 
 def test_records_that_count_before_they_are_flushed_are_found(monkeypatch):
