@@ -66,6 +66,7 @@ class ConsumerConnector:
         self._streams: dict[tuple[str, int], KafkaStream] = {}
         self._has_filter = False
         self._infos: dict[TopicAndPartition, PartitionInfo] = {}
+        self._has_assignment = False
         self._committed: dict[TopicAndPartition, int] = {}
         self._listener: ConsumerRebalanceListener | None = None
         self._lock = threading.RLock()  # guards the owned partitions and their commits
@@ -212,6 +213,12 @@ class ConsumerConnector:
         with self._lock:
             return {name: info.position for name, info in self._infos.items()}
 
+    def assigned_positions(self) -> dict[TopicAndPartition, int] | None:
+        """Returns the positions, none if the group gave this member no partition; None: the group
+        is assigning its partitions."""
+        with self._lock:
+            return self.positions() if self._has_assignment else None
+
     def _positions(self) -> dict[TopicAndPartition, int]:
         """Returns the positions that are not committed yet."""
         found = {name: info.position for name, info in self._infos.items()}
@@ -242,6 +249,7 @@ class ConsumerConnector:
         """Ends fetching and commits; see Owner."""
         with self._lock:
             infos = list(self._infos.values())
+            self._has_assignment = False
             self._fetchers.stop(infos)
             for stream in self._streams.values():
                 stream.clear()
@@ -271,6 +279,7 @@ class ConsumerConnector:
                 )
                 for name, number in assignment.items()
             }
+            self._has_assignment = True
             self._fetchers.start(self._infos.values())
         log.info("%s reads %s", self.consumer_id, ", ".join(map(str, assignment)) or "nothing")
 

@@ -129,16 +129,18 @@ class MirrorSource:
         """Returns whether the target has acknowledged everything below the ends.
 
         The first call that finds a partition assigned fetches its end, once, so that a source with
-        steady writes has an end too. Reading stops there. One thread may call it, but not the
-        source's own. Raises ClientError, KafkaError."""
-        positions = self._connector.positions()
+        steady writes has an end too. Reading stops there, and at once if no topic matches. One
+        thread may call it, but not the source's own. Raises ClientError, KafkaError."""
+        positions = self._connector.assigned_positions()
+        if positions is None:
+            return self.is_at_end
         by_topic: dict[str, list[int]] = {}
         for topic, partition in positions.keys() - self._ends.keys():
             by_topic.setdefault(topic, []).append(partition)
         for topic, partitions in by_topic.items():
             found = list_offsets(self._observer, topic, dict.fromkeys(partitions, LATEST))
             self._ends.update({(topic, index): row.offset for index, row in found.items()})
-        if positions and all(max(offset, 0) >= self._ends[at] for at, offset in positions.items()):
+        if all(max(offset, 0) >= self._ends[at] for at, offset in positions.items()):
             self._reads_on = False
         return self.is_at_end
 

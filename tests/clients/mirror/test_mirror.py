@@ -208,6 +208,14 @@ def test_mirror_end_takes_the_ends_once(clusters):
     assert committed(east) == {"t": {0: len(copied)}}
 
 
+def test_mirror_end_of_topics_that_are_not_there(clusters):
+    """It waited for the first one without end."""
+    east, _, target = clusters
+    words = ("--source", east.bootstrap_servers, "--target", target.bootstrap_servers)
+    ran = run(*words, "--whitelist", "nowhere", "--end")
+    assert ran.returncode == 0 and "mirrored 0 records" in ran.stderr, ran.stderr
+
+
 def test_a_message_handler_that_fails_ends_the_mirror_and_commits_nothing(
     clusters, tmp_path, monkeypatch
 ):
