@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas.cext.log.damage import Damage, corrupt_ranges, take_damage
 from barnabas.cext.log.failed_calls import Failure, failures_total, take_failures
@@ -413,19 +413,15 @@ class LogManager:
         replicated = (
             {"high_watermark": state.high_watermarks.get(name, 0)} if want.is_replicated else {}
         )
-        handle = LogHandle.open(
-            str(path),
-            system=self._system,
-            epochs=self._epochs,
-            cache=self._cache,
-            settings=self._settings(want.config),
+        handle = self._open_handle(
+            path,
+            want.config,
             recovery_point=state.recovery_points.get(name, 0),
             log_start_offset=state.log_starts.get(name, 0),
             end_offset_min=0 if want.is_replicated else state.end_offset_min(name),
             clean=state.directory.was_clean,
             leader_epochs=epochs,
             **replicated,
-            seed=_seed(),
         )
         for line in handle.recovered.messages:
             log.warning("%s: %s", path, line)
@@ -496,21 +492,29 @@ class LogManager:
         self._half_made.add(path)
         self._unsaved.add_directory(parent)
         files.write_topic_id(path, topic_id, self._unsaved)
-        handle = LogHandle.open(
-            str(path),
-            system=self._system,
-            epochs=self._epochs,
-            cache=self._cache,
-            settings=self._settings(config),
+        handle = self._open_handle(
+            path,
+            config,
             end_offset_min=0 if lost is None else lost.end_offset_min,
             clean=True,
-            seed=_seed(),
         )
         report_missing(path, handle.recovered.missing, handle.end_offset)
         opened = PartitionLog(topic, partition, topic_id, path, handle)
         self._half_made.discard(path)
         self._keep(opened)
         return opened
+
+    def _open_handle(self, path: Path, config: TopicConfig, **given: Any) -> LogHandle:
+        """Opens the log of a directory. `given`: what LogHandle.open knows of this log alone."""
+        return LogHandle.open(
+            str(path),
+            system=self._system,
+            epochs=self._epochs,
+            cache=self._cache,
+            settings=self._settings(config),
+            seed=_seed(),
+            **given,
+        )
 
     def _open_again(self, unopened: _UnopenedLog, want: WantedLog) -> PartitionLog:
         if unopened.found is None:
@@ -610,16 +614,12 @@ class LogManager:
         try:
             files.write_topic_id(path, current.topic_id)
             sync_directory(directory)
-            handle = LogHandle.open(
-                str(path),
-                system=self._system,
-                epochs=self._epochs,
-                cache=self._cache,
-                settings=self._settings(config),
+            handle = self._open_handle(
+                path,
+                config,
                 # The first batch may begin below the log's start, but not below its segment.
                 log_start_offset=current.handle.segments()[0].base_offset,
                 clean=True,
-                seed=_seed(),
             )
         except (OSError, LogError):
             _rename_deleted(path, topic, partition)
