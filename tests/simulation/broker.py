@@ -144,9 +144,10 @@ class Actor:
     worker: Worker | None = None
 
     def is_ready(self, now_ns: int) -> bool:
-        if self.worker is not None:
-            return self.worker.is_ready() or self.worker.until_ns <= now_ns
-        return (self.due_ns is not None and self.due_ns <= now_ns) or self.wakes()
+        worker, due_ns = self.worker, self.due_ns
+        if worker is not None:
+            return worker.is_ready() or worker.until_ns <= now_ns
+        return self.wakes() if due_ns is None or due_ns > now_ns else True
 
     def run(self) -> float | None:
         """Runs a step, or the rest of one, until it ends or parks."""
@@ -176,8 +177,10 @@ class WaitingPartition:
 
         def is_decided() -> bool:
             is_led = handle.alive and handle.leader_id == broker.node_id and not handle.offline
-            return not is_led or handle.commit(0, epoch, end)
+            # A commit that does not succeed waits, even with a timeout of 0.
+            return not is_led or (handle.high_watermark >= end and handle.commit(0, epoch, end))
 
+        handle.commit(0, epoch, end)  # with log.durability=fsync it asks for a flush
         if not is_decided():
             park(is_decided, broker.world.now_ns + timeout_ms * 1_000_000)
         return handle.commit(0, epoch, end)
