@@ -11,13 +11,14 @@ read all partitions of the topics, while their leaders changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, PartitionUpdate
 from barnabas.metadata.tree import (
     BadVersion,
+    CheckVersion,
     CreateNode,
     MetadataTree,
     MultiFailed,
@@ -31,19 +32,25 @@ from barnabas.metadata.tree import (
 
 
 def shares_with_notes(
-    operations: Iterable[Operation], tree: MetadataTree, each: Sequence[Operation] = ()
+    operations: Iterable[Operation],
+    tree: MetadataTree,
+    each: Sequence[Operation] = (),
+    assignments: Mapping[str, int] | None = None,
 ) -> Iterator[list[Operation]]:
     """Divides operations, in their order, into parts that each fit one multi, as `tree.shares`
-    does. A part that writes partition states ends with its note."""
+    does. A part that writes partition states ends with its note. `assignments`: versions of the
+    assignments of topics; a part that writes states of one of them checks its version."""
     limits = tree.limits
-    if tree.is_shared:  # a note is shorter than the paths and states of its part
+    if tree.is_shared:  # note and checks are each shorter than the paths and states of a part
+        parts = 2 if assignments else 1
         limits = replace(
             limits,
-            multi_operations_max=limits.multi_operations_max - 1,
-            multi_bytes_max=limits.multi_bytes_max // 2,
+            multi_operations_max=(limits.multi_operations_max - 1) // parts,
+            multi_bytes_max=limits.multi_bytes_max // (parts + 1),
         )
     for part in shares(operations, limits, each):
-        yield [*part, *_note(part)] if tree.is_shared else part
+        checks = _checks(part, assignments or {})
+        yield [*part, *checks, *_note(part)] if tree.is_shared else [*part, *checks]
 
 
 def written_by_controller(
@@ -75,6 +82,17 @@ def written_states(
         topic = state.topics[place[0]]
         now = znodes.PartitionState.decode(operation.data)
         yield PartitionUpdate(topic.name, topic.topic_id, place[1], now, stat.version, stat.mzxid)
+
+
+def _checks(part: Sequence[Operation], assignments: Mapping[str, int]) -> list[Operation]:
+    names = dict.fromkeys(
+        place[0] for row in part if (place := znodes.partition_of_state(row.path)) is not None
+    )
+    return [
+        CheckVersion(znodes.topic_path(name), assignments[name])
+        for name in names
+        if name in assignments
+    ]
 
 
 def _note(part: Sequence[Operation]) -> list[Operation]:

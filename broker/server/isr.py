@@ -4,7 +4,9 @@ A follower that was not caught up for replica.lag.time.max.ms is removed from th
 that has fetched up to the high watermark, and to the start of the leader's epoch, is added. The
 leader writes the change into the partition's state in the metadata tree, with the version that it
 knows. When the controller has written the state since, the leader writes nothing and applies the
-new state.
+new state. A write that adds a member checks the version of the topic's assignment too: a leader may
+learn of the epoch at the end of a move before it reads the new replicas, and a former replica would
+stay in the ISR.
 
 With log.durability=os, acknowledged records may be in the memory of the ISR only. Before the ISR
 becomes smaller than min.insync.replicas, or this node alone, the leader therefore flushes the log:
@@ -53,10 +55,15 @@ class Change(NamedTuple):
     after: znodes.PartitionState
     before: znodes.PartitionState
     version: int
+    assignment_version: int
 
     @property
     def place(self) -> Place:
         return self.topic, self.number
+
+    @property
+    def is_growth(self) -> bool:
+        return not set(self.after.isr) <= set(self.before.isr)
 
     @property
     def operation(self) -> SetData:
@@ -196,7 +203,14 @@ class IsrChanges:
         isr = (*kept, *(row for row in add if row not in kept and row in partition.replicas))
         if isr == before.isr:
             return None
-        return Change(topic, index, replace(before, isr=isr), before, partition.state_version)
+        return Change(
+            topic,
+            index,
+            replace(before, isr=isr),
+            before,
+            partition.state_version,
+            state.topics[topic].assignment_version,
+        )
 
     def _write(self, changes: list[Change]) -> None:
         """Writes the changes, in one multi where they fit. If another writer has changed one of the
@@ -219,7 +233,9 @@ class IsrChanges:
             self._settle(changes)
 
     def _write_together(self, changes: list[Change]) -> None:
-        for part in shares_with_notes([row.operation for row in changes], self._tree):
+        operations = [row.operation for row in changes]
+        assignments = {row.topic: row.assignment_version for row in changes if row.is_growth}
+        for part in shares_with_notes(operations, self._tree, assignments=assignments):
             self._tree.multi(part)
 
     def _settle(self, changes: list[Change]) -> None:

@@ -1,4 +1,5 @@
-"""A leader flushes its log before the ISR becomes small, and resigns when it cannot write."""
+"""A leader flushes its log before the ISR becomes small, and resigns when it cannot write. It adds
+only replicas of the present assignment."""
 
 import pytest
 from simulation.zookeeper_model import Server, Session
@@ -19,8 +20,8 @@ OWN, END = 1, 40
 class OneLog:
     """The log of t-0, as its leader has it, and the table that holds it."""
 
-    def __init__(self, tree, leaving=()):
-        self.log, self._tree, self._leaving = self, tree, leaving
+    def __init__(self, tree, leaving=(), coming=()):
+        self.log, self._tree, self._leaving, self._coming = self, tree, leaving, coming
         self.end_offset, self.flushed_offset, self.fails = END, 0, False
         self.offline = False
         self.isr_at_flush = ()
@@ -36,6 +37,9 @@ class OneLog:
 
     def lagging(self):
         return [("t", 0, list(self._leaving))]
+
+    def caught_up(self):
+        return [("t", 0, list(self._coming))]
 
     def set_isr(self, *_place, **_more):
         return True
@@ -135,3 +139,22 @@ def test_it_stays_beside_a_kafka_broker(tree):
     register(tree, 4, {})
     changes(tree, OneLog(tree)).resign([("t", 0)])
     assert state(tree) == PartitionState(OWN, 5, (1, 2, 3), 1)
+
+
+def test_a_caught_up_follower_is_added(tree):
+    tree.multi([SetData(STATE_PATH, PartitionState(OWN, 6, (1, 2), 1).encode())])
+    changes(tree, OneLog(tree, coming=(3,))).grow()
+    assert state(tree) == PartitionState(OWN, 6, (1, 2, 3), 1)
+
+
+def test_a_leader_with_the_replicas_before_a_move_adds_none_of_them(tree):
+    """A note of another change made it read the state that the end of the move has written, and
+    the watch of the assignment has not fired yet. The former replica would stay in the ISR."""
+    growing = changes(tree, OneLog(tree, coming=(3,)))
+    tree.multi([
+        SetData(STATE_PATH, PartitionState(OWN, 6, (1, 2), 1).encode()),
+        SetData(znodes.topic_path("t"), TopicAssignment({0: (1, 2)}, TOPIC_ID).encode()),
+    ])  # fmt: skip
+    growing._reader.refresh_partitions([("t", 0)])
+    growing.grow()
+    assert state(tree) == PartitionState(OWN, 6, (1, 2), 1)

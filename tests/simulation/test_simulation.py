@@ -26,8 +26,6 @@ pytestmark = pytest.mark.takes(seconds=110)
 KNOWN_COUNT, SEEDS_MAX = 10, 60
 FRESH_S, FRESH_COUNT, FRESH_FAULTS = 15, 10_000, 100_000
 PLANTED_SEEDS = 60
-# Seeds whose violation is not understood yet; docs/evidence/cluster.md describes each.
-OPEN = {3}
 
 
 def check(seed):
@@ -41,8 +39,6 @@ def test_known_seeds():
     and expired sessions."""
     counted = 0
     for seed in range(1, SEEDS_MAX + 1):
-        if seed in OPEN:
-            continue
         counted += does_count(check(seed).counts)
         if counted == KNOWN_COUNT:
             return
