@@ -198,12 +198,12 @@ class Connection:
     def call(
         self,
         key: int,
-        body: Struct | Callable[[int], Struct],
+        body: Struct | Callable[[int], Struct | bytes],
         low: int = 0,
         high: int | None = None,
     ) -> Struct:
         """Sends one request and returns its answer. A callable `body` gets the version and returns
-        the request."""
+        the request, or its bytes."""
         version = self.version_of(key, low, high)
         message = body if isinstance(body, Struct) else body(version)
         return self._decode(key, version, self._exchange(key, version, message))
@@ -267,7 +267,7 @@ class Connection:
             self.features = {row.name: row.maxVersionLevel for row in answer.finalizedFeatures}
         return {row.apiKey: (row.minVersion, row.maxVersion) for row in answer.apiKeys}
 
-    def _send(self, key: int, version: int, body: Struct) -> int:
+    def _send(self, key: int, version: int, body: Struct | bytes) -> int:
         if self.is_login_due:
             self.log_in()
         self._correlation_id = self._correlation_id % CORRELATION_ID_MAX + 1
@@ -283,7 +283,7 @@ class Connection:
         except OSError as error:
             raise self._lost(error) from error
 
-    def _exchange(self, key: int, version: int, body: Struct) -> bytes:
+    def _exchange(self, key: int, version: int, body: Struct | bytes) -> bytes:
         correlation_id = self._send(key, version, body)
         deadline = time.monotonic() + self.answer_timeout_s
         try:

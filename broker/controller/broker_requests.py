@@ -2,8 +2,9 @@
 
 `AcknowledgedState` is the state that a broker has acknowledged since it registered. `next_requests`
 compares it with the current state and returns requests for the differences only, so the controller
-needs no queue: a broker that was slow or stopped gets fewer and larger requests. No function does
-I/O.
+needs no queue: a broker that was slow or stopped gets fewer and larger requests. What is new for
+brokers that have acknowledged the same state is computed once (state_difference.py). No function
+does I/O.
 
     UpdateMetadata    of the live brokers to every broker: a Kafka broker follows only leaders that
                       it knows as live brokers
@@ -22,23 +23,28 @@ Source: Kafka's ControllerBrokerRequestBatch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from barnabas.controller.state_difference import (
+    PARTITIONS_MAX,
+    UPDATE_METADATA,
+    PartitionRow,
+    Place,
+    StateDifference,
+)
 from barnabas.errors import InconsistentTopicId, KafkaStorageError
 from barnabas.metadata.cluster_state import Broker, ClusterState, Partition, Topic
 from barnabas.metadata.znodes import PartitionState, TopicAssignment, uuid_bytes
 from barnabas.wire import Struct, request
 from barnabas.wire.uuids import uuid_text
 
-LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA = 4, 5, 6
+LEADER_AND_ISR, STOP_REPLICA = 4, 5
 LEADER_AND_ISR_MAX, STOP_REPLICA_MAX, UPDATE_METADATA_MAX = 7, 4, 8
-PARTITIONS_MAX = 10_000  # in one request
 DURING_DELETE = -2
 PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-
-Place = tuple[str, int]
 
 
 class AcknowledgedPartition(NamedTuple):
@@ -51,48 +57,143 @@ class AcknowledgedPartition(NamedTuple):
     is_replica: bool  # LeaderAndIsr asked the broker to lead or follow it
 
 
+NO_TOPICS: Mapping[str, Topic] = MappingProxyType({})  # one object: new brokers share what is new
+
+
+def _nothing() -> Mapping[str, Topic]:
+    return NO_TOPICS
+
+
 @dataclass(slots=True)
 class AcknowledgedState:
-    """The state of the cluster that one broker has acknowledged since it registered."""
+    """The state of the cluster that one broker has acknowledged since it registered.
+
+    `base` has the topics of the last state that the broker has acknowledged as a whole; brokers
+    share it. `rows` has the partitions that the broker knows otherwise, None for one that it does
+    not know: those that a request since then has changed, and replicas that the broker refused."""
 
     broker_id: int
     broker_epoch: int
     brokers: Mapping[int, Broker] | None = None
     controller_epoch: int = -1
-    # By topic and partition.
-    rows: dict[str, dict[int, AcknowledgedPartition]] = field(default_factory=dict)
-    topics: dict[str, Topic] = field(default_factory=dict)  # whose rows are up to date
+    base: Mapping[str, Topic] = field(default_factory=_nothing)
+    rows: dict[str, dict[int, AcknowledgedPartition | None]] = field(default_factory=dict)
     offline: frozenset[Place] = frozenset()  # replicas whose log the broker cannot use
     asks_again: bool = False  # LeaderAndIsr is due for all of its replicas
+    # Acknowledged, and not yet in `rows`: the key of the request, and its partitions.
+    _recent: list[tuple[int, list[PartitionRow]]] = field(default_factory=list)
+
+    def has(self, state: ClusterState) -> bool:
+        """Returns whether the broker has acknowledged all topics of a state. Any thread may call
+        it."""
+        base = self.base
+        return base is state.topics or all(
+            base.get(name) is topic for name, topic in state.topics.items()
+        )
 
     def row(self, topic: Topic, index: int) -> AcknowledgedPartition | None:
         """Returns the partition as the broker knows it. None: the broker does not know it, or knows
         only one of an earlier topic with the same name."""
-        row = self.rows.get(topic.name, {}).get(index)
+        row = self.by_name(topic.name, index)
         return None if row is None or row.topic_id != topic.topic_id else row
 
-    def note(self, row: _PartitionUpdate, version: int, is_replica: bool) -> None:
-        """Records that the broker has acknowledged a partition."""
-        self.rows.setdefault(row.topic.name, {})[row.number] = AcknowledgedPartition(
+    def by_name(self, name: str, index: int) -> AcknowledgedPartition | None:
+        """As `row`, of any topic with this name."""
+        rows = self.rows.get(name)
+        if rows is not None and index in rows:
+            return rows[index]
+        return self._in_base(name, index)
+
+    def known(self, name: str) -> Iterator[tuple[int, AcknowledgedPartition]]:
+        """Yields the partitions that the broker knows, of any topic with this name."""
+        topic = self.base.get(name)
+        indexes = dict.fromkeys(() if topic is None else topic.partitions)
+        for index in [*(indexes | dict.fromkeys(self.rows.get(name, ())))]:
+            row = self.by_name(name, index)
+            if row is not None:
+                yield index, row
+
+    def _in_base(self, name: str, index: int) -> AcknowledgedPartition | None:
+        topic = self.base.get(name)
+        partition = None if topic is None or topic.deleting else topic.partitions.get(index)
+        if topic is None or partition is None or partition.state is None:
+            return None
+        return AcknowledgedPartition(
+            topic.topic_id,
+            partition.state_version,
+            partition.state.leader_epoch,
+            partition.replicas,
+            self.broker_id in partition.replicas,
+        )
+
+    def note(self, key: int, rows: list[PartitionRow]) -> None:
+        """Records that the broker has acknowledged partitions of LeaderAndIsr or UpdateMetadata."""
+        self._recent.append((key, rows))
+
+    def note_refused(self, row: PartitionRow) -> None:
+        """Records that the broker did not take a replica: it knows what it knew before."""
+        self._set(row.place, self.row(row.topic, row.number))
+
+    def note_stopped(self, place: Place) -> None:
+        row = self.by_name(*place)
+        if row is not None:
+            self._set(place, row._replace(is_replica=False))
+
+    def forget(self, place: Place) -> None:
+        """Removes a partition that the broker no longer has."""
+        self.offline -= {place}
+        self._set(place, None)
+
+    def _set(self, place: Place, row: AcknowledgedPartition | None) -> None:
+        self.rows.setdefault(place[0], {})[place[1]] = row
+
+    def settle(self, names: Collection[str] | None = None) -> None:
+        """Puts the recently acknowledged partitions into `rows`: those of some topics, or all."""
+        for key, part in self._recent:
+            for row in part:
+                if names is None or row.topic.name in names:
+                    self._settle(key, row)
+        self._recent.clear()
+
+    def _settle(self, key: int, row: PartitionRow) -> None:
+        known = self.row(row.topic, row.number)
+        version, is_replica = row.partition.state_version, True
+        if key == LEADER_AND_ISR:
+            version = -1 if known is None else known.version
+        else:
+            is_replica = known is not None and known.is_replica
+        acknowledged = AcknowledgedPartition(
             row.topic.topic_id,
             version,
             row.state.leader_epoch,
             row.partition.replicas,
             is_replica,
         )
+        self._set(row.place, acknowledged)
 
-    def note_stopped(self, place: Place) -> None:
-        row = self.rows.get(place[0], {}).get(place[1])
-        if row is not None:
-            self.rows[place[0]][place[1]] = row._replace(is_replica=False)
+    def complete(self, difference: StateDifference) -> None:
+        """Records that the broker has acknowledged all of a state. `rows` keeps the partitions that
+        the broker knows otherwise nevertheless: a refused replica, a later state."""
+        for topic in difference.irregular:
+            for index in topic.partitions:
+                self._set((topic.name, index), self.by_name(topic.name, index))
+        self.settle(self.rows)
+        self.base = difference.state.topics
+        for name in list(self.rows):
+            for index, row in list(self.rows[name].items()):
+                if _is_same(row, self._in_base(name, index)):
+                    del self.rows[name][index]
+            if not self.rows[name]:
+                del self.rows[name]
 
-    def forget(self, place: Place) -> None:
-        """Removes a partition that the broker no longer has."""
-        self.offline -= {place}
-        rows = self.rows.get(place[0], {})
-        rows.pop(place[1], None)
-        if not rows:
-            self.rows.pop(place[0], None)
+
+def _is_same(row: AcknowledgedPartition | None, base: AcknowledgedPartition | None) -> bool:
+    """Returns whether the same requests follow from both."""
+    if row is None or base is None:
+        return row is base
+    if not row.is_replica:  # such a broker learns epoch and replicas by the version only
+        return base[:2] == row[:2] and not base.is_replica
+    return row == base
 
 
 class Request(NamedTuple):
@@ -100,34 +201,45 @@ class Request(NamedTuple):
 
     key: int
     version_max: int
-    body: Callable[[int], Struct]  # by version
+    body: Callable[[int], Struct | bytes]  # by version; bytes: encoded
     acknowledge: Callable[[Struct], None]
 
 
 def next_requests(
-    acknowledged: AcknowledgedState, state: ClusterState, controller_id: int
+    acknowledged: AcknowledgedState,
+    state: ClusterState,
+    controller_id: int,
+    difference: StateDifference | None = None,
 ) -> Iterator[Request]:
     """Yields the requests that bring a broker up to date. The caller sends them in order and calls
-    `acknowledge` after each answer; after a failure it calls this function again."""
-    changed = [
-        topic
-        for topic in state.topics.values()
-        if acknowledged.asks_again or acknowledged.topics.get(topic.name) is not topic
-    ]
+    `acknowledge` after each answer; after a failure it calls this function again. `difference`:
+    between `acknowledged.base` and `state`, if another broker has needed it."""
+    acknowledged.settle()
+    if difference is None:
+        difference = StateDifference(acknowledged.base, state)
+    broker_id = acknowledged.broker_id
+    own = _own_topics(acknowledged, difference)
+    names = {topic.name for topic in own}
+
+    def shared(rows: Iterable[PartitionRow]) -> list[PartitionRow]:
+        return [row for row in rows if row.topic.name not in names]
+
     if (
         acknowledged.brokers != state.brokers
         or acknowledged.controller_epoch != state.controller_epoch
     ):
-        yield _update_metadata(acknowledged, state, [], controller_id)
-    deleted = list(_deleted(acknowledged, state, changed))
+        yield _shared_metadata(acknowledged, difference, -1, controller_id)
+    deleted = list(_deleted(acknowledged, difference, own))
     stopped = [place for place, is_replica in deleted if is_replica]
-    stopped += [place for topic in changed for place in _stopped(acknowledged, topic)]
+    stopped += [row for row in difference.stopped.get(broker_id, ()) if row[0] not in names]
+    stopped += [place for topic in own for place in _stopped(acknowledged, topic)]
     for places in _parts(stopped):
         yield _stop_replica(acknowledged, state, places, controller_id)
     for places in _parts([place for place, _ in deleted]):
         yield _removal(acknowledged, state, places, controller_id)
-    strays: list[_PartitionUpdate] = []
-    replicas = [row for topic in changed for row in _updates(acknowledged, topic) if row.is_replica]
+    strays: list[PartitionRow] = []
+    replicas = shared(difference.hosted.get(broker_id, ()))
+    replicas += [row for topic in own for row in _hosted(acknowledged, topic)]
     for part in _parts(replicas):
         yield _leader_and_isr(acknowledged, state, part, controller_id, strays)
     for part in _parts(strays):
@@ -136,27 +248,43 @@ def next_requests(
         )
         yield _leader_and_isr(acknowledged, state, part, controller_id, [])
     acknowledged.asks_again = False
-    newer = [row for topic in changed for row in _updates(acknowledged, topic) if row.is_newer]
-    for part in _parts(newer):
-        yield _update_metadata(acknowledged, state, part, controller_id)
-    for topic in changed:
-        acknowledged.topics[topic.name] = topic
-    for name in [name for name in acknowledged.topics if name not in state.topics]:
-        del acknowledged.topics[name]
+    if not own:
+        for number in range(len(difference.parts)):
+            yield _shared_metadata(acknowledged, difference, number, controller_id)
+    else:
+        newer = shared(difference.newer)
+        newer += [row for topic in own for row in _newer(acknowledged, topic)]
+        for part in _parts(newer):
+            yield _update_metadata(acknowledged, state, part, controller_id)
+    acknowledged.complete(difference)
+
+
+def _own_topics(acknowledged: AcknowledgedState, difference: StateDifference) -> list[Topic]:
+    """Returns the topics that are compared for this broker alone."""
+    if acknowledged.asks_again:
+        return list(difference.state.topics.values())
+    if not acknowledged.rows:
+        return difference.irregular
+    irregular = {topic.name for topic in difference.irregular}
+    return [
+        topic
+        for topic in difference.changed
+        if topic.name in irregular or topic.name in acknowledged.rows
+    ]
 
 
 def _deleted(
-    acknowledged: AcknowledgedState, state: ClusterState, changed: Iterable[Topic]
+    acknowledged: AcknowledgedState, difference: StateDifference, own: Iterable[Topic]
 ) -> Iterator[tuple[Place, bool]]:
     """Yields the partitions of deleted topics, of earlier topics with the same name, and of topics
     that are being deleted, each with whether the broker must stop its replica. For a topic that is
     being deleted, all replicas are stopped: an earlier controller may have sent them."""
-    for name in [name for name in acknowledged.rows if name not in state.topics]:
-        yield from (
-            ((name, index), row.is_replica) for index, row in acknowledged.rows[name].items()
-        )
-    for topic in changed:
-        for index, row in acknowledged.rows.get(topic.name, {}).items():
+    topics = difference.state.topics
+    gone = [*difference.gone, *(name for name in acknowledged.rows if name not in topics)]
+    for name in dict.fromkeys(gone):
+        yield from (((name, index), row.is_replica) for index, row in acknowledged.known(name))
+    for topic in own:
+        for index, row in acknowledged.known(topic.name):
             if row.topic_id != topic.topic_id:
                 yield (topic.name, index), row.is_replica
         if topic.deleting:
@@ -164,38 +292,33 @@ def _deleted(
                 yield (topic.name, index), acknowledged.broker_id in partition.replicas
 
 
-class _PartitionUpdate(NamedTuple):
-    topic: Topic
-    number: int
-    partition: Partition
-    state: PartitionState
-    is_replica: bool  # goes into LeaderAndIsr
-    is_newer: bool  # goes into UpdateMetadata
-
-    @property
-    def place(self) -> Place:
-        return self.topic.name, self.number
-
-
-def _updates(acknowledged: AcknowledgedState, topic: Topic) -> Iterator[_PartitionUpdate]:
-    if topic.deleting:
-        return
-    for index, partition in topic.partitions.items():
-        state = partition.state
-        if state is None:
-            continue
-        row = acknowledged.row(topic, index)
-        hosts = acknowledged.broker_id in partition.replicas
-        is_new = row is None or partition.state_version > row.version
-        is_replica = hosts and (
+def _hosted(acknowledged: AcknowledgedState, topic: Topic) -> Iterator[PartitionRow]:
+    """Yields the partitions that LeaderAndIsr sends to a replica."""
+    for index, partition in _with_state(topic):
+        row, state = acknowledged.row(topic, index), partition.state
+        if acknowledged.broker_id in partition.replicas and (
             row is None
             or not row.is_replica
             or acknowledged.asks_again
             or row.leader_epoch != state.leader_epoch
             or row.replicas != partition.replicas
-        )
-        if is_new or is_replica:
-            yield _PartitionUpdate(topic, index, partition, state, is_replica, is_new)
+        ):
+            yield PartitionRow(topic, index, partition, state)
+
+
+def _newer(acknowledged: AcknowledgedState, topic: Topic) -> Iterator[PartitionRow]:
+    """Yields the partitions that UpdateMetadata sends."""
+    for index, partition in _with_state(topic):
+        row = acknowledged.row(topic, index)
+        if row is None or partition.state_version > row.version:
+            yield PartitionRow(topic, index, partition, partition.state)
+
+
+def _with_state(topic: Topic) -> Iterator[tuple[int, Any]]:
+    if not topic.deleting:
+        for index, partition in topic.partitions.items():
+            if partition.state is not None:
+                yield index, partition
 
 
 def _stopped(acknowledged: AcknowledgedState, topic: Topic) -> Iterator[Place]:
@@ -213,9 +336,9 @@ def _parts(rows: list[Any]) -> list[list[Any]]:
 def _leader_and_isr(
     acknowledged: AcknowledgedState,
     state: ClusterState,
-    rows: list[_PartitionUpdate],
+    rows: list[PartitionRow],
     controller_id: int,
-    strays: list[_PartitionUpdate],
+    strays: list[PartitionRow],
 ) -> Request:
     """Returns a LeaderAndIsr request. `acknowledge` adds to `strays` the partitions that the broker
     refuses because it has files of an earlier topic."""
@@ -232,18 +355,19 @@ def _leader_and_isr(
 
     def acknowledge(answer: Struct) -> None:
         errors = _errors_of(answer)
-        offline, online = set(), set()
+        offline, online, taken = set(), set(), []
         for row in rows:
             code = errors.get(row.place) or errors.get((row.topic.topic_id, row.number), 0)
             if code == InconsistentTopicId.code:
                 strays.append(row)
+                acknowledged.note_refused(row)
                 continue
+            taken.append(row)
             if code == KafkaStorageError.code:
                 offline.add(row.place)
             elif code == 0:
                 online.add(row.place)
-            known = acknowledged.row(row.topic, row.number)
-            acknowledged.note(row, version=-1 if known is None else known.version, is_replica=True)
+        acknowledged.note(LEADER_AND_ISR, taken)
         acknowledged.offline = (acknowledged.offline - online) | offline
 
     return Request(LEADER_AND_ISR, LEADER_AND_ISR_MAX, body, acknowledge)
@@ -334,12 +458,12 @@ def _removal(
     without = PartitionState(DURING_DELETE, 0, (), state.controller_epoch)
     rows = []
     for name, index in places:
-        row = acknowledged.rows.get(name, {}).get(index)
+        row = acknowledged.by_name(name, index)
         topic = state.topics.get(name)
         topic_id = row.topic_id if row is not None else topic.topic_id if topic else None
         assignment = TopicAssignment({}, topic_id)
         gone = Topic(name, assignment, -1, {}, deleting=True)
-        rows.append(_PartitionUpdate(gone, index, Partition((), without, 0), without, False, True))
+        rows.append(PartitionRow(gone, index, Partition((), without, 0), without))
     made = _update_metadata(acknowledged, state, rows, controller_id)
 
     def acknowledge(_answer: Struct) -> None:
@@ -352,33 +476,59 @@ def _removal(
 def _update_metadata(
     acknowledged: AcknowledgedState,
     state: ClusterState,
-    rows: list[_PartitionUpdate],
+    rows: list[PartitionRow],
     controller_id: int,
 ) -> Request:
     def body(version: int) -> Struct:
-        message = request(UPDATE_METADATA)
-        made = message.cls(
-            controllerId=controller_id,
-            controllerEpoch=state.controller_epoch,
-            brokerEpoch=acknowledged.broker_epoch,
-            liveBrokers=_live_brokers(message, state, version),
-        )
-        return _with_rows(made, message, rows, state, "zkVersion", by_topic=version >= 5)
+        return _metadata(state, rows, controller_id, version, acknowledged.broker_epoch)
 
     def acknowledge(_answer: Struct) -> None:
         acknowledged.brokers, acknowledged.controller_epoch = state.brokers, state.controller_epoch
-        for row in rows:
-            known = acknowledged.row(row.topic, row.number)
-            is_replica = known is not None and known.is_replica
-            acknowledged.note(row, version=row.partition.state_version, is_replica=is_replica)
+        acknowledged.note(UPDATE_METADATA, rows)
 
     return Request(UPDATE_METADATA, UPDATE_METADATA_MAX, body, acknowledge)
+
+
+def _shared_metadata(
+    acknowledged: AcknowledgedState, difference: StateDifference, part: int, controller_id: int
+) -> Request:
+    """Returns an UpdateMetadata request whose bytes brokers share. `part`: of `difference.parts`;
+    -1: without partitions."""
+    state = difference.state
+    rows = difference.parts[part] if part >= 0 else []
+
+    def body(version: int) -> bytes:
+        return difference.update_metadata(
+            part,
+            version,
+            acknowledged.broker_epoch,
+            lambda: _metadata(state, rows, controller_id, version, -1),
+        )
+
+    return _update_metadata(acknowledged, state, rows, controller_id)._replace(body=body)
+
+
+def _metadata(
+    state: ClusterState,
+    rows: list[PartitionRow],
+    controller_id: int,
+    version: int,
+    broker_epoch: int,
+) -> Struct:
+    message = request(UPDATE_METADATA)
+    made = message.cls(
+        controllerId=controller_id,
+        controllerEpoch=state.controller_epoch,
+        brokerEpoch=broker_epoch,
+        liveBrokers=_live_brokers(message, state, version),
+    )
+    return _with_rows(made, message, rows, state, "zkVersion", by_topic=version >= 5)
 
 
 def _with_rows(
     made: Struct,
     message: Any,
-    rows: list[_PartitionUpdate],
+    rows: list[PartitionRow],
     state: ClusterState,
     epoch_name: str,
     *,
@@ -395,7 +545,7 @@ def _with_rows(
 
 
 def _by_topic(
-    message: Any, rows: list[_PartitionUpdate], state: ClusterState, epoch_name: str
+    message: Any, rows: list[PartitionRow], state: ClusterState, epoch_name: str
 ) -> list[Struct]:
     topic_of = message.struct("topicStates")
     row_of = message.struct("topicStates.partitionStates")
@@ -411,7 +561,7 @@ def _by_topic(
 
 
 def _row(
-    row_of: Callable[..., Struct], row: _PartitionUpdate, state: ClusterState, epoch_name: str
+    row_of: Callable[..., Struct], row: PartitionRow, state: ClusterState, epoch_name: str
 ) -> Struct:
     made = row_of(
         partitionIndex=row.number,
@@ -432,7 +582,7 @@ def _row(
     return made
 
 
-def _live_leaders(message: Any, state: ClusterState, rows: list[_PartitionUpdate]) -> list[Struct]:
+def _live_leaders(message: Any, state: ClusterState, rows: list[PartitionRow]) -> list[Struct]:
     row_of = message.struct("liveLeaders")
     leaders = sorted({row.state.leader for row in rows} & state.brokers.keys())
     found = []

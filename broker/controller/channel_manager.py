@@ -18,6 +18,7 @@ from barnabas.cext.memory.threads import NamedThread
 from barnabas.client.connection import Connection
 from barnabas.client.failures import ClientError
 from barnabas.controller.broker_requests import AcknowledgedState, next_requests
+from barnabas.controller.state_difference import StateDifferences
 from barnabas.errors import error_of
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.server.inter_broker import Reconnecting
@@ -37,6 +38,7 @@ class ControllerChannelManager:
         self._node_id = node_id
         self._connect = connect
         self._channels: dict[int, _Channel] = {}
+        self._differences = StateDifferences()
         # Called when a broker has answered that the logs of other replicas than before have failed.
         self.on_offline: Callable[[], object] = lambda: None
 
@@ -52,7 +54,11 @@ class ControllerChannelManager:
             if broker_id not in self._channels:
                 acknowledged = AcknowledgedState(broker_id, epoch)
                 self._channels[broker_id] = _Channel(
-                    acknowledged, self._node_id, self._connect, lambda: self.on_offline()
+                    acknowledged,
+                    self._node_id,
+                    self._connect,
+                    self._differences,
+                    lambda: self.on_offline(),
                 )
             self._channels[broker_id].update(state)
 
@@ -70,9 +76,7 @@ class ControllerChannelManager:
         may call it."""
         channels = dict(self._channels)
         return state.brokers.keys() - {self._node_id} <= channels.keys() and all(
-            channel.acknowledged.topics.get(name) is topic
-            for channel in channels.values()
-            for name, topic in state.topics.items()
+            channel.acknowledged.has(state) for channel in channels.values()
         )
 
     def stop(self) -> None:
@@ -82,6 +86,7 @@ class ControllerChannelManager:
             channel.stop()
         for channel in channels.values():
             channel.join()
+        self._differences.clear()
 
 
 class _Channel:
@@ -90,9 +95,11 @@ class _Channel:
         acknowledged: AcknowledgedState,
         controller_id: int,
         connect: Connect,
+        differences: StateDifferences,
         on_offline: Callable[[], object],
     ) -> None:
         self.acknowledged = acknowledged
+        self._differences = differences
         self._controller_id = controller_id
         self._connection = Reconnecting(acknowledged.broker_id, connect, log)
         self._on_offline = on_offline
@@ -147,7 +154,8 @@ class _Channel:
             self.acknowledged.asks_again = True
         offline = self.acknowledged.offline
         try:
-            for row in next_requests(self.acknowledged, state, self._controller_id):
+            difference = self._differences.between(self.acknowledged.base, state)
+            for row in next_requests(self.acknowledged, state, self._controller_id, difference):
                 answer = self._connection.call(row.key, row.body, high=row.version_max)
                 if answer.errorCode:
                     refused = error_of(answer.errorCode)()

@@ -117,7 +117,7 @@ class Reconnecting:
     def call(
         self,
         key: int,
-        body: Struct | Callable[[int], Struct],
+        body: Struct | Callable[[int], Struct | bytes],
         low: int = 0,
         high: int | None = None,
     ) -> Struct:

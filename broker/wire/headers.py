@@ -70,12 +70,16 @@ def encode_request(
     version: int,
     correlation_id: int,
     client_id: str | None,
-    body: Struct,
+    body: Struct | bytes,
     framed: bool = True,
 ) -> bytes:
-    """Returns the bytes of a request: its size (when framed), header and body. Raises
-    UnsupportedVersion, UnwritableMessage."""
+    """Returns the bytes of a request: its size (when framed), header and body. `body`: bytes are
+    encoded already. Raises UnsupportedVersion, UnwritableMessage."""
     program, header = _request_header(key, version, correlation_id, client_id)
+    if isinstance(body, bytes):
+        head = program.encode(header)
+        size = (len(head) + len(body)).to_bytes(4, "big") if framed else b""
+        return b"".join((size, head, body))
     return encode_pair(program, header, request(key).program(version), body, framed)
 
 
