@@ -30,7 +30,7 @@ from barnabas.metadata.tree import (
     WatchEvent,
     name_of,
 )
-from barnabas.metadata.znode_json import ZnodeDataError
+from barnabas.metadata.znode_json import USE_LATER, ZnodeDataError, ZnodeTooNew
 from barnabas.metadata.znodes import BrokerRegistration, PartitionState, TopicAssignment
 
 log = logging.getLogger(__name__)
@@ -219,7 +219,10 @@ def _with_topics_of(state: ClusterState, topics: dict[str, Topic]) -> ClusterSta
 
 
 class ClusterStateReader:
-    """Keeps `state` current. Any thread may read it; `listener` is called with each new state."""
+    """Keeps `state` current. Any thread may read it; `listener` is called with each new state.
+
+    A topic that a later version has written is refused at the first load, with ZnodeTooNew: a
+    broker that left it out would treat its logs as those of no topic."""
 
     def __init__(
         self,
@@ -227,7 +230,8 @@ class ClusterStateReader:
         listener: Callable[[ClusterState], object] | None = None,
         may_delete: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`may_delete` returns whether topics that are marked for deletion are left out."""
+        """`may_delete` returns whether topics that are marked for deletion are left out. Raises
+        MetadataError."""
         self.state = ClusterState()
         self._tree = tree
         self._listener = listener
@@ -235,6 +239,7 @@ class ClusterStateReader:
         self._lock = threading.RLock()  # one replacement at a time; the listener may refresh
         self._notes_seen = ""  # the last note of a configuration change that was read
         self._isr_notes_seen = ""
+        self._is_loaded = False
         tree.add_listener(self._session_changed)
         self.load()
 
@@ -276,6 +281,7 @@ class ClusterStateReader:
                 brokers=MappingProxyType(self._read_brokers()),
                 configs=MappingProxyType(configs),
             )
+            self._is_loaded = True
             return self._publish(state)
 
     def refresh_topics(self, names: Iterable[str]) -> ClusterState:
@@ -409,6 +415,8 @@ class ClusterStateReader:
             try:
                 topic = topic_of(nodes, name in deleting, states)
             except ZnodeDataError as error:
+                if isinstance(error, ZnodeTooNew) and not self._is_loaded:
+                    raise ZnodeTooNew(f"{nodes[0].path}: {error}. {USE_LATER}") from error
                 log.error("ignoring %s: %s", nodes[0].path, error)
                 unreadable[name] = str(error)
                 continue

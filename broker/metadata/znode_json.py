@@ -13,11 +13,16 @@ from barnabas.metadata.tree import MetadataError
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+USE_LATER = "Use the version that wrote it, or a later one."
 _MISSING = object()
 
 
 class ZnodeDataError(MetadataError):
     """The data of a node does not have the format of its path."""
+
+
+class ZnodeTooNew(ZnodeDataError):
+    """A later version of barnabas, or a later Kafka, wrote the node."""
 
 
 def to_json(value: Mapping[str, Any]) -> bytes:
@@ -30,7 +35,7 @@ def _no_constant(name: str) -> object:
 
 def read_object(data: bytes, versions: range | None = None) -> dict[str, Any]:
     """Returns the object in a node's data. Its `version` (a number, or text as in /cluster/id) must
-    be one of `versions`. Raises ZnodeDataError."""
+    be one of `versions`. Raises ZnodeDataError; ZnodeTooNew for a later version."""
     try:
         found = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -39,6 +44,8 @@ def read_object(data: bytes, versions: range | None = None) -> dict[str, Any]:
         raise ZnodeDataError(f"not a JSON object; it begins {data[:60]!r}")
     if versions is not None:
         version = integer_of(found, "version")
+        if version > versions[-1]:
+            raise ZnodeTooNew(f"version {version} is newer than {versions[-1]}, the latest known")
         if version not in versions:
             raise ZnodeDataError(
                 f"version {version} is not known; {versions[0]} to {versions[-1]} are"

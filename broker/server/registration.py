@@ -26,6 +26,7 @@ from barnabas.metadata.tree import (
     StoreUnavailable,
     parent_of,
 )
+from barnabas.metadata.znode_json import USE_LATER, ZnodeDataError, ZnodeTooNew
 from barnabas.metadata.znodes import (
     BrokerRegistration,
     ControllerRegistration,
@@ -51,13 +52,22 @@ def claim_cluster(
     """Returns the cluster id of the metadata store; gives a new store a new id. `known`: the
     cluster ids in the meta.properties of the log directories. Raises UnusableDirectory when the
     store is new and the log directories belong to a cluster, or when a command has not finished its
-    work on the store."""
+    work on the store; ZnodeDataError when the id cannot be read."""
     theirs = sorted(known)
     try:
         data = tree.get(znodes.CLUSTER_ID_PATH)[0]
     except NoNode:
         data = b""
-    if data and (unfinished := znodes.decode_unfinished(data)) is not None:
+    unfinished, cluster_id = None, ""
+    try:
+        if data:
+            unfinished = znodes.decode_unfinished(data)
+            cluster_id = "" if unfinished is not None else znodes.decode_cluster_id(data)
+    except ZnodeTooNew as error:
+        raise ZnodeTooNew(f"{znodes.CLUSTER_ID_PATH}: {error}. {USE_LATER}") from error
+    except ZnodeDataError as error:
+        raise ZnodeDataError(f"{znodes.CLUSTER_ID_PATH}: {error}") from error
+    if unfinished is not None:
         raise UnusableDirectory(
             f"{unfinished} has not finished its work on this metadata tree. Run it again with the"
             " same arguments, and start brokers after it."
@@ -68,8 +78,8 @@ def claim_cluster(
             f" {RESTORE[tree.is_shared]}, or set log.dirs to an empty place."
         )
     tree.ensure_paths(znodes.PERSISTENT_PATHS)
-    if data:
-        return znodes.decode_cluster_id(data)
+    if cluster_id:
+        return cluster_id
     cluster_id = znodes.new_uuid(random_bytes)
     tree.ensure_path(parent_of(znodes.CLUSTER_ID_PATH))
     try:
