@@ -15,6 +15,7 @@ from barnabas.cli.parser import CommandParser, nearest, usage_error
 
 COMMANDS = {
     "start": "run a broker in the foreground; no configuration is needed",
+    "dev": "run a broker with its console and sample data, to try things with",
     "status": "whether a broker is up, its listeners, its disks, and what is wrong",
     "doctor": "why clients cannot use a broker, and what to do",
     "cluster": "brokers, health, elections of leaders; move partitions, drain a broker",
@@ -47,7 +48,7 @@ A Kafka-compatible message broker in one process. Any Kafka client can use it.
   echo hello | barnabas produce news
   barnabas consume news --end
 
-All commands except `start` work with any Kafka broker: --bootstrap-server HOST:PORT.
+All commands except `start` and `dev` work with any Kafka broker: --bootstrap-server HOST:PORT.
 `barnabas help COMMAND` explains one command.
 """
 

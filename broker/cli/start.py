@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from barnabas.cli.parser import usage_error
@@ -126,7 +127,21 @@ def run(arguments: argparse.Namespace) -> int:
         return refuse(*error.problems, service=service)
     if arguments.cluster is not None:
         return start_cluster(config, arguments)
-    say = begin_logging(config, arguments.quiet)
+    return serve(config, begin_logging(config, arguments.quiet), began, service=service)
+
+
+def serve(
+    config: BrokerConfig,
+    say: Callable[..., None],
+    began: float,
+    *,
+    service: ServiceManager | None = None,
+    beside: Callable[[Node], AbstractContextManager[object]] = nullcontext,
+) -> int:
+    """Runs a broker until a signal stops it. Returns the exit status.
+
+    `began`: the monotonic time at which the command began, in s. `beside(node)` is entered when the
+    broker serves clients, and left when it is about to stop."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.disable()  # a start makes no garbage; the search for it takes a tenth of the start
     from barnabas.cli.limits import raise_and_read
@@ -152,7 +167,8 @@ def run(arguments: argparse.Namespace) -> int:
     say_what_runs(say, node, limits.text(), 1e3 * (time.monotonic() - began))
     if service is not None:
         service.ready(", ".join(map(str, node.listeners)))
-    os.read(stop, 1)
+    with beside(node):
+        os.read(stop, 1)
     say("stopping")
     if service is not None:
         service.stopping()

@@ -28,7 +28,7 @@ ADDRESS = "127.0.0.1:9092"
 TIMEOUT_S = 250
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 COMMAND = re.compile(r"^(?:.*\\\n)*.+", re.M)  # with the lines that a backslash joins
-START = re.compile(r"(?:\w+=\S+ )*barnabas start\b")
+START = re.compile(r"(?:\w+=\S+ )*barnabas (?:start|dev)\b")
 SAY_WHAT_FAILED = "set -e\ntrap 'echo \"failed: $BASH_COMMAND\" >&2' ERR\n"
 PROGRAM = """\
 #!{python}

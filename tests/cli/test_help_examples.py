@@ -70,6 +70,13 @@ END
         before=NEWS
         + "seq 120 | barnabas produce news --partition 0\necho x | barnabas produce photos\n"
     ),
+    "dev": Needs(
+        replaced={
+            "barnabas dev": "barnabas dev --set console.port=0",
+            "19092": "{port}",
+            " --set console.port=19500": "",
+        }
+    ),
     "doctor": Needs(replaced={"kafka1:9092": "{broker}"}),
     "groups": Needs(before=NEWS + READERS + "echo news,0,1 > offsets.csv\n"),
     "log": Needs(replaced={"data/": "{stopped}/"}),
