@@ -15,7 +15,10 @@ import threading
 from pathlib import Path
 
 if not sys.platform.startswith("linux"):
-    sys.exit("barnabas needs Linux (epoll, eventfd, sendfile); this system is " + sys.platform)
+    sys.exit(
+        "barnabas runs on Linux only (epoll, eventfd, sendfile), and this system is "
+        f"{sys.platform}: use the container image (docs/container.md)"
+    )
 
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
@@ -29,7 +32,7 @@ DIRECTORIES = {
     "barnabas.plugins": "plugins",
     "barnabas.clients": "clients",
 }
-HARDENING = ["-fstack-protector-strong", "-D_FORTIFY_SOURCE=2", "-Wformat-security"]
+HARDENING = ["-fstack-protector-strong", "-D_FORTIFY_SOURCE=3", "-Wformat-security"]
 COMPILE = [os.environ.get("BARNABAS_OPTIMIZE", "-O3"), "-g1", "-fno-strict-aliasing", *HARDENING]
 LIBSSL = ["-lssl", "-lcrypto"]
 LINK = ["-Wl,-z,relro,-z,now", "-pthread"]
