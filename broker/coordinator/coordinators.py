@@ -170,7 +170,7 @@ class Coordinators:
         )
         self._completions = JobThreads("complete-txns", native.id_queue, self.transactions.complete)
         self._completions.start()
-        self.share_log = self._journal(SHARE_GROUP_STATE)
+        self.share_log = self._journal(SHARE_GROUP_STATE, waits_for_commit=True)
         self.share = LazyShare(self._made_share)
         self.share_log.attach(self.share.of_states)
         self.groups.others.append(self.share)

@@ -10,6 +10,7 @@ from barnabas.coordinator.share.share_partition import ACKNOWLEDGED, StateBatch
 from barnabas.coordinator.share.share_state import ShareKey, ShareState
 from barnabas.errors import (
     CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     FencedLeaderEpoch,
     FencedStateEpoch,
     InvalidRequest,
@@ -92,6 +93,20 @@ def write(state, leader_epoch=1, state_epoch=3, start=START):
     return done
 
 
+def summary(state):
+    found = Outcome()
+    state.summary(KEY, found)
+    return found[0]
+
+
+def loaded_from(journal):
+    records = [Record(value, key) for key, value in journal.entries]
+    other = coordinator(Journal())
+    for batch in decode_batches(encode_batch(records), size_max=1 << 20):
+        other.replay(0, batch)
+    return other
+
+
 def test_a_read_is_answered_when_the_leaders_epoch_is_durable(state, journal):
     found = read(state, 1)
     assert found == []
@@ -113,6 +128,31 @@ def test_a_read_does_not_tell_what_is_not_durable(state, journal):
     journal.complete(NotCoordinator())
     [(error, kept)] = found
     assert isinstance(error, NotCoordinator) and kept is None
+
+
+def test_a_read_after_a_failed_one_is_not_answered_at_once(state, journal):
+    """The log may still lose the leader's epoch, and with it the fence of the former leader."""
+    read(state, 1)
+    journal.complete(CoordinatorNotAvailable())
+    for _ in range(2):
+        found = read(state, 1)
+        assert found == []
+    journal.complete()
+    assert found[0][1].leader_epoch == 1
+    [(error, again)] = read(state, 1)
+    assert error is None and again.leader_epoch == 1
+
+
+def test_the_log_has_all_changes_after_one_could_not_be_written(state, journal):
+    before = len(journal.entries)
+    write(state)
+    del journal.entries[before:]
+    journal.complete(CoordinatorNotAvailable())
+    found = read(state, 1)
+    journal.complete()
+    assert found[0][1].batches == (BATCH,)
+    _, after = summary(loaded_from(journal))
+    assert after.batches == (BATCH,)
 
 
 def test_a_former_leader_is_fenced(state, journal):
@@ -153,14 +193,8 @@ def test_another_coordinator_loads_the_same_states_from_the_log(state, journal):
     read(state, 2)
     for turn in range(8):  # more than the updates between two snapshots
         write(state, leader_epoch=2, start=START + turn // 4)
-    records = [Record(value, key) for key, value in journal.entries]
-    other = coordinator(Journal())
-    for batch in decode_batches(encode_batch(records), size_max=1 << 20):
-        other.replay(0, batch)
-    found = Outcome()
-    state.summary(KEY, found)
-    other.summary(KEY, found)
-    (_, before), (_, after) = found
+    other = loaded_from(journal)
+    (_, before), (_, after) = summary(state), summary(other)
     assert (after.state_epoch, after.leader_epoch, after.start) == (3, 2, START + 1)
     assert after.batches == before.batches == (BATCH,)
     with pytest.raises(FencedLeaderEpoch):

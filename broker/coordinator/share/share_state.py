@@ -105,6 +105,8 @@ class _Rows:
     kept: dict[ShareKey, StoredShare] = field(default_factory=dict)
     record_count: int = 0  # since the last prune
     unwritten: int = 0  # appends that are not durable yet
+    # Keys of which an append has failed: the log may have it, or lose it, or not have it.
+    uncertain: set[ShareKey] = field(default_factory=set)
 
 
 class ShareState:
@@ -169,7 +171,8 @@ class ShareState:
                 raise InvalidRequest("Read operation on uninitialized share partition not allowed.")
             if leader_epoch >= 0 and kept.leader_epoch > leader_epoch:
                 raise FencedLeaderEpoch()
-            if leader_epoch > kept.leader_epoch or self._rows(key)[1].unwritten:
+            rows = self._rows(key)[1]
+            if leader_epoch > kept.leader_epoch or rows.unwritten or key in rows.uncertain:
                 made = replace(kept, leader_epoch=max(leader_epoch, kept.leader_epoch))
                 self._keep(key, made, (), lambda error: found(error, None if error else made))
                 return
@@ -270,27 +273,40 @@ class ShareState:
     def _keep(
         self, key: ShareKey, kept: StoredShare, delta: Sequence[StateBatch], done: Done
     ) -> None:
-        """Appends a change as an update, or as a snapshot when one is due."""
-        if kept.update_count >= self._updates_max():
+        """Appends a change as an update, or as a snapshot when one is due, or when the log may lack
+        a former change."""
+        partition, rows = self._rows(key)
+        if kept.update_count >= self._updates_max() or key in rows.uncertain:
             self._snapshot(key, replace(kept, snapshot_epoch=kept.snapshot_epoch + 1), done)
             return
-        partition, rows = self._rows(key)
         entry = _key("ShareUpdate", key), _update_value(kept, delta)
-        self._append(partition, [entry], done)
+        self._append(partition, [entry], done, key)
         rows.kept[key] = replace(kept, update_count=kept.update_count + 1)
 
     def _snapshot(self, key: ShareKey, kept: StoredShare, done: Done) -> None:
         partition, rows = self._rows(key)
         entry = _key("ShareSnapshot", key), _snapshot_value(kept, self._wall_ms())
-        self._append(partition, [entry], done)
+        self._append(partition, [entry], done, key, is_whole=True)
         rows.kept[key] = replace(kept, update_count=0)
 
-    def _append(self, partition: int, entries: Sequence[Entry], done: Done) -> None:
+    def _append(
+        self,
+        partition: int,
+        entries: Sequence[Entry],
+        done: Done,
+        key: ShareKey | None = None,
+        is_whole: bool = False,
+    ) -> None:
+        """Appends entries; those of one `key` are a change, or its whole state."""
         rows = self._partitions[partition]
 
         def ended(error: KafkaError | None) -> None:
             with self._lock:
                 rows.unwritten -= 1
+                if key is not None and error is not None:
+                    rows.uncertain.add(key)
+                elif key is not None and is_whole:
+                    rows.uncertain.discard(key)
             done(error)
 
         self.journal.append(partition, entries, ended)
