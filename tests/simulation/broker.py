@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from simulation import committers, transactions
+from simulation import committers, sharers, transactions
 from simulation.log_rows import Violation
 from simulation.parking import Awaited, Worker, park
 from simulation.zookeeper_model import Fault, Session
@@ -28,9 +28,14 @@ from barnabas.api import (
     k22_init_producer_id,
     k24_add_partitions_to_txn,
     k27_write_txn_markers,
+    k78_share_fetch,
+    k79_share_acknowledge,
+    k83_initialize_share_group_state,
+    k84_read_share_group_state,
+    k85_write_share_group_state,
 )
 from barnabas.api.call import Call
-from barnabas.api.contexts import ReplicaContext, TransactionContext
+from barnabas.api.contexts import ReplicaContext, ShareContext, TransactionContext
 from barnabas.api.later import Later
 from barnabas.api.table import api_table
 from barnabas.cext.fetch.fetch import FetchHandler, ParkedFetch
@@ -59,13 +64,14 @@ from barnabas.coordinator import journal, remote_markers, rounds, timers
 from barnabas.coordinator.coordinators import Coordinators, Dependencies, coordinator_handlers
 from barnabas.coordinator.journal import CoordinatorLog
 from barnabas.coordinator.rounds import Rounds
+from barnabas.coordinator.share import closed_connections
 from barnabas.coordinator.timers import Timers
 from barnabas.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.errors import KafkaError
 from barnabas.metadata.cluster_state import ClusterStateReader
 from barnabas.metadata.tree import MetadataError, StoreUnavailable
 from barnabas.server import broker_queues, job_threads, replica_fetchers
-from barnabas.server.broker_queues import BrokerQueue
+from barnabas.server.broker_queues import BrokerQueue, BrokerQueues
 from barnabas.server.isr import IsrChanges
 from barnabas.server.job_threads import JobThreads
 from barnabas.server.membership import Membership
@@ -88,14 +94,15 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 PRODUCE, FETCH = 0, 1
-FROM_CONTROLLER = (4, 5, 6)
+FROM_CONTROLLER, OF_SHARE_GROUPS = (4, 5, 6), (78, 79, 83, 84, 85)
 NO_CONNECTION = SimpleNamespace(connection_id=0)
 VERSIONS = {row.key: (row.version_min, row.version_max) for row in api_table(True).values()}
 HANDLED = {
     row.KEY: row
     for row in (
         k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k22_init_producer_id,
-        k24_add_partitions_to_txn, k27_write_txn_markers,
+        k24_add_partitions_to_txn, k27_write_txn_markers, k78_share_fetch, k79_share_acknowledge,
+        k83_initialize_share_group_state, k84_read_share_group_state, k85_write_share_group_state,
     )
 }  # fmt: skip
 SHRINK_MS, GROW_MS, CHECKPOINT_MS, TIMEOUTS_MS = 1500, 200, 5000, 1000
@@ -110,6 +117,10 @@ SETTINGS = {
     "metrics.port": "-1",
     "offsets.topic.num.partitions": str(committers.PARTITIONS),
     "transaction.state.log.num.partitions": str(transactions.PARTITIONS),
+    "share.coordinator.state.topic.num.partitions": str(sharers.PARTITIONS),
+    "group.share.min.record.lock.duration.ms": "2000",
+    "group.share.record.lock.duration.ms": "2000",
+    "group.share.delivery.count.limit": "10",
 }
 
 
@@ -259,6 +270,7 @@ def without_threads() -> Iterator[None]:
         (timers, "NamedThread", StillThread),
         (job_threads, "NamedThread", StillThread),
         (broker_queues, "NamedThread", StillThread),
+        (closed_connections, "NamedThread", StillThread),
         (remote_markers, "AGAIN_S", 0),
         (replica_fetchers, "Connection", SimConnection),
     ]
@@ -447,7 +459,14 @@ class SimBroker:
         self.coordinators = made = Coordinators(given)
         self.groups, self.group_log = made.groups, made.group_log
         assert made._remote is not None and made._verifications is not None
-        self._queues = (made._remote._queues, made._verifications._queues)
+        self._queues: tuple[BrokerQueues[Any], ...] = (
+            made._remote._queues, made._verifications._queues
+        )  # fmt: skip
+        if self.world.sharers is not None:
+            self.share = made.share()
+            assert self.share._remote is not None
+            self._queues += (self.share._remote._queues,)
+        self.share_context = ShareContext(lambda: reader.state, made.share)
         self.transaction_context = TransactionContext(
             lambda: reader.state, waiting, made.groups, producer_ids, made.transactions,
             made.transaction_administration, made.markers, self.system.wall_ms,
@@ -457,7 +476,7 @@ class SimBroker:
     def _coordinator_actors(self) -> list[Actor]:
         made = self.coordinators
         assert made._verifications is not None
-        logs = (made.group_log, made.transaction_log)
+        logs = (made.group_log, made.transaction_log, made.share_log)
         jobs = (made._completions, made._verifications._threads)
         return [
             *(
@@ -608,9 +627,11 @@ class SimBroker:
         that."""
         return key in (PRODUCE, FETCH) or not self.is_busy
 
-    def handle(self, frame: bytes) -> bytes | ParkedProduce | Awaited | None:
+    def handle(
+        self, frame: bytes, connection: Any = NO_CONNECTION
+    ) -> bytes | ParkedProduce | Awaited | None:
         """Returns the answer to a frame without its size, or the request when it waits for
-        followers."""
+        followers. `connection`: that of a client which says when it closes."""
         key = int.from_bytes(frame[:2], "big")
         self.world.touched.add(self)
         if key == PRODUCE:
@@ -620,15 +641,19 @@ class SimBroker:
             if isinstance(answer, ParkedFetch):
                 answer = answer.resume(expired=True)
         else:
-            return self._handled(frame)
+            return self._handled(frame, connection)
         return answer[4:] if isinstance(answer, bytes) else answer
 
-    def _handled(self, frame: bytes) -> bytes | Awaited:
+    def _handled(self, frame: bytes, connection: Any) -> bytes | Awaited:
         header, at = decode_request_header(frame)
         key, version = header.requestApiKey, header.requestApiVersion
         module, asked = HANDLED[key], request(key).decode(frame, version, at)
-        context = self.context if key in FROM_CONTROLLER else self.transaction_context
-        call = Call(context, key, version, NO_CONNECTION)  # type: ignore[arg-type]
+        context: Any = self.transaction_context
+        if key in FROM_CONTROLLER:
+            context = self.context
+        elif key in OF_SHARE_GROUPS:
+            context = self.share_context
+        call = Call(context, key, version, connection)
 
         def encoded(answer: Struct | KafkaError) -> bytes:
             if isinstance(answer, KafkaError):

@@ -1,7 +1,7 @@
 """Runs seeds of the simulated cluster, and prints the events of each.
 
     cd tests
-    python -m simulation.run [--first SEED] [--seeds N | --count N] [--log FILE] [--trace]
+    python -m simulation.run [--first SEED] [--seeds N | --count N] [--log FILE] [--share] [--trace]
 
 A seed counts when it had acknowledged records, elections, truncations and expired sessions;
 --count runs seeds until so many of them count. --log appends the line of each seed to a file, and
@@ -31,6 +31,7 @@ MEMORY = Path("/dev/shm")  # brokers wait for flushes of small files all the tim
 STEPS = 1500
 BROKERS = (3, 3, 4, 5)  # of the seeds, in turn
 DURABILITY = ("os", "os", "fsync")
+SHARE_EACH = 5  # of so many seeds one has a share group
 COUNTED = ("acknowledged", "elections", "truncations", "expired")
 FAULTS = (
     "killed", "power cut", "paused", "cut", "isolated", "slow disk", "expired", "clock",
@@ -39,14 +40,18 @@ FAULTS = (
 LINE = re.compile(r"seed (?P<seed>\d+): (?P<counts>[\w ]+?)(?P<violation> violation: .*)?$")
 
 
-def simulated(seed: int, steps: int = STEPS) -> tuple[World, Violation | None]:
-    """Runs one seed. Returns its world, and the violation if there was one."""
+def simulated(
+    seed: int, steps: int = STEPS, shares: bool = False
+) -> tuple[World, Violation | None]:
+    """Runs one seed. Returns its world, and the violation if there was one. `shares`: there is a
+    share group also in a seed that has none by itself."""
     folder = Path(tempfile.mkdtemp(prefix="simulation-", dir=MEMORY if MEMORY.is_dir() else None))
     world = World(
         seed,
         folder,
         brokers=BROKERS[seed % len(BROKERS)],
         durability=DURABILITY[seed % len(DURABILITY)],
+        has_share_group=shares or seed % SHARE_EACH == 0,
     )
     try:
         world.run(steps)
@@ -108,6 +113,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--count", type=int, metavar="N", help="in place of --seeds")
     parser.add_argument("--steps", type=int, default=STEPS, metavar="N")
     parser.add_argument("--log", type=Path, metavar="FILE", help="also append the lines here")
+    parser.add_argument("--share", action="store_true", help="a share group in every seed")
     parser.add_argument("--trace", action="store_true", help="all that happened in a failing seed")
     given = parser.parse_args(words)
     total, first, began = Total(), given.first, time.monotonic()
@@ -117,7 +123,7 @@ def main(words: list[str]) -> int:
     for seed in itertools.count(first):
         if total.counted >= given.count if given.count else total.done >= given.seeds:
             break
-        world, violation = simulated(seed, given.steps)
+        world, violation = simulated(seed, given.steps, given.share)
         total.add(seed, world.counts, violation is not None)
         line = line_of(seed, world, violation)
         print(line, flush=True)

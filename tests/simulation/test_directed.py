@@ -9,6 +9,7 @@ from barnabas.controller.controller import NOTES_KEPT_S, NOTES_LOOKED_AT_S
 from barnabas.metadata import znodes
 from barnabas.metadata.tree import CreateNode
 from barnabas.server import follower_truncation
+from barnabas.wire.internal import SHARE_GROUP_STATE
 
 
 def follower_truncates_and_leads(folder):
@@ -122,6 +123,33 @@ def test_a_controller_whose_clock_is_ahead_keeps_the_notes_of_changes(tmp_path):
         assert is_kept_after(NOTES_LOOKED_AT_S)
         assert is_kept_after(NOTES_KEPT_S - NOTES_LOOKED_AT_S)
         assert not is_kept_after(2 * NOTES_LOOKED_AT_S)
+
+
+def test_a_share_coordinator_does_not_answer_from_records_that_it_may_lose(tmp_path):
+    """It is elected again, and its log has the epoch of a partition's leader, which its followers
+    lack. If it answered the leader and died, its successor would let the former leader write."""
+    world = World(1, tmp_path, has_share_group=True)
+    with world.opened():
+        place = SHARE_GROUP_STATE, 0
+        row = world.partitions()[place]
+        first, second, third = (world.brokers[node_id] for node_id in row.replicas)
+        assert world.leads(first, row.log)
+        journal, answers = first.coordinators.share_log, []
+        journal.append(0, [(b"key", b"value")], answers.append)
+        world.run_named(first, "round")
+        handle = first.table.partition(*place)
+        assert handle.log.end_offset > handle.high_watermark
+        die(world, third)
+        world.run_all(
+            lambda: handle.leader_epoch > 0 and leads(world, first, place, second),
+            "fetcher",
+            "1 is not elected again",
+        )
+        for _ in range(10):
+            world.run_named(first, "loader")
+        assert journal.led_partitions()[0] is False
+        world.until(lambda: journal.led_partitions()[0], "it is not loaded")
+        assert handle.log.end_offset == handle.high_watermark
 
 
 def test_a_truncation_to_the_high_watermark_is_found(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from barnabas.controller import elections, reassignments
 from barnabas.controller.controller_role import ClusterRole
 from barnabas.coordinator import remote_markers
 from barnabas.coordinator.journal import CoordinatorLog
+from barnabas.coordinator.share.share_state import ShareState
 from barnabas.coordinator.transactions.coordinator import TransactionCoordinator
 from barnabas.metadata.tree import ANY_VERSION
 from barnabas.server import isr
@@ -62,11 +63,11 @@ def test_a_seed_repeats_exactly():
     assert first.counts["acknowledged"] > 0
 
 
-def found(planted: str, words: str = "", first: int = 1) -> bool:
+def found(planted: str, words: str = "", first: int = 1, shares: bool = False) -> bool:
     """Returns whether a seed finds the planted bug, by a violation with these words. `first`: the
-    first seed to try, one that was known to find it."""
+    first seed to try, one that was known to find it. `shares`: with a share group."""
     for seed in range(first, first + PLANTED_SEEDS):
-        violation = simulated(seed)[1]
+        violation = simulated(seed, shares=shares)[1]
         if violation is not None and words in str(violation):
             return True
     raise AssertionError(f"no seed has found: {planted}")
@@ -234,3 +235,16 @@ def test_a_reader_that_gets_aborted_records_is_found(monkeypatch):
     """As from a leader that names no aborted transactions."""
     monkeypatch.setattr(readers, "aborted_in", lambda _answer: {})
     assert found("an answer without its aborted transactions", "that is not committed")
+
+
+def test_an_acknowledgement_that_is_confirmed_before_it_is_durable_is_found(monkeypatch):
+    """The share coordinator answers when it has appended a change, and another one loads less."""
+    append = ShareState._append
+
+    def at_once(state, partition, entries, done, *key, **more):
+        append(state, partition, entries, lambda error: None, *key, **more)
+        done(None)
+
+    monkeypatch.setattr(ShareState, "_append", at_once)
+    planted = "acknowledgements that may be lost"
+    assert found(planted, "whose acknowledgement was confirmed", first=3, shares=True)

@@ -27,13 +27,21 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from simulation.administrator import Administrator, name_of_topic
-from simulation.broker import Actor, SimBroker, SimConnection, fault_of, without_threads
+from simulation.broker import (
+    NO_CONNECTION,
+    Actor,
+    SimBroker,
+    SimConnection,
+    fault_of,
+    without_threads,
+)
 from simulation.clients import Producers
 from simulation.committers import Committers
 from simulation.judge import Judge, Log, Place
 from simulation.log_rows import BATCH_HEADER_BYTES, Violation
 from simulation.parking import Awaited, Killed, park
 from simulation.readers import Reader
+from simulation.sharers import Sharers
 from simulation.transactions import Transactions
 from simulation.zookeeper_model import Fault, Server
 
@@ -66,6 +74,7 @@ class Rates:
     produce: float = 0.25
     commit: float = 0.1
     transact: float = 0.2
+    share: float = 0.1
     read: float = 0.05
     administer: float = 0.01
     fault: float = 0.02
@@ -121,6 +130,7 @@ class World:
         brokers: int = 3,
         rates: Rates | None = None,
         durability: str = "os",
+        has_share_group: bool = False,
     ) -> None:
         self.seed, self.rates, self.durability = seed, rates or Rates(), durability
         self._random = random.Random(seed)
@@ -134,6 +144,7 @@ class World:
         self.judge = Judge(self)
         self.producers, self.committers = Producers(self), Committers(self, TOPIC)
         self.transactions, self.reader = Transactions(self, TOPIC), Reader(self, TOPIC)
+        self.sharers = Sharers(self, TOPIC) if has_share_group else None
         self.administrator = Administrator(self, RECREATED)
         self.running: SimBroker = self.brokers[1]  # whose actor runs
         self.touched: set[SimBroker] = set()  # have done something in this step
@@ -209,7 +220,11 @@ class World:
         self.administrator.create(controller, TOPIC, assignments, **settings)
         self.attempt(controller, controller.group_log.ensure)
         self.attempt(controller, controller.coordinators.transaction_log.ensure)
+        if self.sharers is not None:
+            self.attempt(controller, controller.coordinators.share_log.ensure)
         self.until(lambda: self.is_whole, "the topic is not served")
+        if self.sharers is not None:
+            self.sharers.begin(controller)
 
     def settle(self) -> None:
         """Ends all faults, and waits until every replica is in sync and has all records."""
@@ -219,6 +234,9 @@ class World:
             broker.is_paused = broker.is_slow = False
             self._move_clock(broker, SETTLED_MS - broker.wall_offset_ms)
         self.until(lambda: self.is_whole, "the replicas do not become equal")
+        if self.sharers is not None:
+            left = self.sharers
+            self.until(lambda: left.has_all and self.is_whole, "records are not shared")
         self.judge.look(self.brokers.values())
         self.reader.read_all()
         self.judge.check_end()
@@ -228,7 +246,8 @@ class World:
         end_ns = self.now_ns + SETTLE_NS
         while not condition():
             if self.now_ns > end_ns:
-                raise Violation(f"{why}: {self._described()}")
+                more = "" if self.sharers is None else self.sharers.described()
+                raise Violation(f"{why}: {self._described()} {more}")
             for broker in self.brokers.values():
                 if not broker.is_running:
                     self._start(broker)
@@ -282,7 +301,9 @@ class World:
                     handle.log.end_offset, handle.high_watermark, handle.last_stable_offset
                 }  # fmt: skip
         coordinators = self.brokers[row.state.leader].coordinators
-        for journal in (coordinators.group_log, coordinators.transaction_log):
+        for journal in (
+            coordinators.group_log, coordinators.transaction_log, coordinators.share_log
+        ):  # fmt: skip
             if place[0] == journal.topic and not journal.led_partitions().get(place[1]):
                 return False
         return set(row.state.isr) == set(row.replicas) and len(ends) == 1
@@ -307,6 +328,8 @@ class World:
             self.committers.send()
         elif self.happens(self.rates.transact):
             self.transactions.send(may_begin=produces)
+        elif self.sharers is not None and self.happens(self.rates.share):
+            self.sharers.send(may_die=produces)
         elif self.happens(self.rates.read):
             self.reader.act()
         elif self._late and self.happens(0.1):
@@ -316,6 +339,8 @@ class World:
         self.producers.poll()
         self.committers.poll()
         self.transactions.poll()
+        if self.sharers is not None:
+            self.sharers.poll()
         self.judge.look(self.touched)
         self.touched.clear()
 
@@ -617,11 +642,13 @@ class World:
             self.note("late request", f"{key} to {node_id}")
             self.handled(target, frame)
 
-    def handled(self, target: SimBroker, frame: bytes) -> bytes | Awaited | None:
+    def handled(
+        self, target: SimBroker, frame: bytes, connection: Any = NO_CONNECTION
+    ) -> bytes | Awaited | None:
         """Returns the answer of a broker, or None when it is killed or cannot answer."""
         with self._as(target):
             try:
-                answer = target.handle(frame)
+                answer = target.handle(frame, connection)
                 return answer if isinstance(answer, (bytes, Awaited)) else None
             except Killed:
                 target.kill()
@@ -674,6 +701,8 @@ class World:
         self.producers.lost(broker)
         self.committers.lost(broker)
         self.transactions.lost(broker)
+        if self.sharers is not None:
+            self.sharers.lost(broker)
 
     def _up(self) -> int:
         return len(self.alive())
