@@ -1,11 +1,13 @@
 """Features of the cluster (KIP-584): the levels that this build supports, and the finalized levels.
 
 FEATURES is the one table of the supported levels. A change that implements a new level of
-group.version, transaction.version, share.version or streams.version adds a line here or raises the
-last level, and its code calls `level` before it uses the feature. Level 0 means switched off.
+group.version, transaction.version, share.version or streams.version adds a line here or raises
+`version_max`, and its code calls `level` before it uses the feature. Level 0 means switched off.
 
 The finalized levels are in /feature of the metadata tree, as in Kafka. A feature that is not in
-that node has the newest level of this build.
+that node has the level `unfinalized`, which no release raises. So a level that is new in a release
+takes effect when it is finalized (UpdateFeatures), and not before: until then the cluster can go
+back to the release before, and no record or request is there that it does not know.
 
 Each broker registers the levels that it supports, and a feature has no higher level than every
 registered broker supports. A broker of Apache Kafka in ZooKeeper mode registers none: while one is
@@ -57,13 +59,14 @@ class Feature(NamedTuple):
     name: str
     version_min: int
     version_max: int
+    unfinalized: int  # the level that counts while none is finalized
 
 
 FEATURES = (
-    Feature("metadata.version", 30, 30),
-    Feature("group.version", 0, 1),
-    Feature("share.version", 0, 1),
-    Feature("transaction.version", 0, 2),
+    Feature("metadata.version", 30, 30, unfinalized=30),
+    Feature("group.version", 0, 1, unfinalized=1),
+    Feature("share.version", 0, 1, unfinalized=1),
+    Feature("transaction.version", 0, 2, unfinalized=2),
 )
 
 
@@ -105,7 +108,7 @@ class Features:
         feature = self.supported.get(name)
         if feature is None:
             return 0
-        level = self._levels.get(name, feature.version_max)
+        level = self._levels.get(name, feature.unfinalized)
         level = min(level, self._limits.get(name, level))
         return min(max(level, feature.version_min), feature.version_max)
 

@@ -35,7 +35,7 @@ def test_features_are_listed_from_version_3_on(tmp_path):
 def test_a_feature_that_can_be_switched_off_is_listed_from_version_4_on(tmp_path):
     with admin_on(tmp_path) as a:
         features = a.broker.node.serving.administration.features
-        features.supported["test.version"] = Feature("test.version", 0, 2)
+        features.supported["test.version"] = Feature("test.version", 0, 2, 2)
         assert "test.version" not in told(a, 3)[0]
         offered, levels, _ = told(a, 4)
         assert offered["test.version"] == (0, 2) and levels["test.version"] == 2

@@ -21,7 +21,10 @@ from barnabas.metadata.cluster_state import Broker, ClusterState
 from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.znodes import BrokerRegistration, Endpoint
 
-KNOWN = (Feature("metadata.version", 7, 30), Feature("group.version", 0, 2))
+KNOWN = (
+    Feature("metadata.version", 7, 30, unfinalized=30),
+    Feature("group.version", 0, 2, unfinalized=2),
+)
 
 
 @pytest.fixture
@@ -35,7 +38,7 @@ def features_on(tree):
     return Features(tree, node_id=1, features=KNOWN)
 
 
-def test_the_newest_levels_count_until_others_are_agreed_on(tree):
+def test_the_levels_of_the_table_count_until_others_are_finalized(tree):
     features = features_on(tree)
     assert features.finalized() == {"metadata.version": 30, "group.version": 2}
     assert features.epoch == 0
@@ -55,13 +58,40 @@ def test_a_level_stays_and_each_change_raises_the_epoch(tree):
 
 
 def test_a_level_finalized_before_an_upgrade_stays_until_it_is_raised(tree):
-    former = Features(tree, node_id=1, features=(Feature("group.version", 0, 1),))
+    former = Features(tree, node_id=1, features=(Feature("group.version", 0, 1, 1),))
     former.update([FeatureUpdate("group.version", 1, UPGRADE)])  # the level that it has already
     upgraded = features_on(tree)
     upgraded.apply(state(b1=2, b2=2))
     assert upgraded.level("group.version") == 1
     upgraded.update([FeatureUpdate("group.version", 2, UPGRADE)])
     assert upgraded.level("group.version") == 2
+
+
+def test_a_level_that_is_new_in_a_release_takes_effect_when_it_is_finalized(tree):
+    """Also when all brokers of a cluster support it, so that they can go back to the release
+    before; a broker of that release ends the level again."""
+    upgraded = Features(tree, node_id=1, features=(Feature("group.version", 0, 2, unfinalized=1),))
+    upgraded.apply(state(b1=2, b2=2))
+    assert upgraded.level("group.version") == 1
+    with pytest.raises(InvalidUpdateVersion, match="incompatible"):
+        upgraded.apply(state(b1=2, b2=1))
+        upgraded.update([FeatureUpdate("group.version", 2, UPGRADE)])
+    upgraded.apply(state(b1=2, b2=2))
+    upgraded.update([FeatureUpdate("group.version", 2, UPGRADE)])
+    assert upgraded.level("group.version") == 2
+    upgraded.apply(state(b1=2, b2=1))
+    assert upgraded.level("group.version") == 1
+
+
+def test_no_release_raises_the_levels_that_count_without_a_finalized_one():
+    """A raise would take effect in a cluster whose administrator has finalized nothing, and the
+    release before could not read what is then written."""
+    assert {feature.name: feature.unfinalized for feature in FEATURES} == {
+        "metadata.version": 30,
+        "group.version": 1,
+        "share.version": 1,
+        "transaction.version": 2,
+    }
 
 
 def test_another_nodes_change_is_seen(tree):
@@ -124,7 +154,8 @@ def test_the_node_is_kafkas():
 
 def test_the_table_is_sound():
     assert len({feature.name for feature in FEATURES}) == len(FEATURES)
-    assert all(0 <= f.version_min <= f.version_max and f.version_max > 0 for f in FEATURES)
+    for row in FEATURES:
+        assert 0 <= row.version_min <= row.unfinalized <= row.version_max > 0
 
 
 def state(**features_by_broker):
