@@ -668,7 +668,8 @@ class LogManager:
             path = future.directory.with_name(partition_dirs.plain_name(topic, partition))
             if _moved_to(current.directory) != path.absolute():
                 replace_file(current.directory / MOVED_TO, os.fsencode(path.absolute()))
-            files.write_leader_epochs(future.directory, current.handle.leader_epochs())
+            with self._epoch_files:
+                files.write_leader_epochs(future.directory, current.handle.leader_epochs())
             if not replace_with_future(current.handle, future.handle, path, bytes_max):
                 return False
             with self._lock:
@@ -696,15 +697,18 @@ class LogManager:
                 kept = current.handle.end_offset
                 if wanted[name].is_replicated:  # a truncation may have removed the others
                     kept = min(kept, self.high_watermark(*name))
-                self._open_future(_FoundLog(state, path, name, True), wanted[name], kept)
+                found = _FoundLog(state, path, name, True)
+                self._open_future(found, wanted[name], current.handle, kept)
         self._found_futures.clear()
 
-    def _open_future(self, row: _FoundLog, want: WantedLog, kept: int) -> None:
-        """Opens a future log, and cuts off the records from the offset `kept` on."""
+    def _open_future(self, row: _FoundLog, want: WantedLog, current: LogHandle, kept: int) -> None:
+        """Opens a future log, and cuts off the records from the offset `kept` on, and those that
+        the current log does not have by its leader epochs. A release without moves may have
+        truncated the current log, and written more, while the future log lay there."""
         try:
             # The current log has the rest of its records, as a leader has those of a follower.
             opened = self._open_found(row, want._replace(is_replicated=True))
-            opened.handle.truncate_to(kept)
+            opened.handle.truncate_to(min(kept, _common_end(opened.handle, current)))
         except (OSError, LogError) as error:
             log.error(
                 "%s cannot be opened: %s. The partition stays where it is; move it again after"
@@ -748,7 +752,7 @@ class LogManager:
         copied from a leader. Returns the log directories where that failed."""
         failed: set[Path] = set()
         written: dict[Path, list[tuple[int, int]]] = {}
-        rows = sorted(self.logs(), key=lambda row: row.directory)
+        rows = sorted((*self.logs(), *self.futures()), key=lambda row: row.directory)
         with self._epoch_files:
             for parent, found in groupby(rows, lambda row: row.directory.parent):
                 try:
@@ -909,6 +913,17 @@ def _without_replaced(found: list[_FoundLog]) -> list[_FoundLog]:
         _rename_deleted(row.path, *row.name)
         sync_directory(row.path.parent)
     return left
+
+
+def _common_end(copy: LogHandle, log_: LogHandle) -> int:
+    """Returns the offset up to which a copy has the records of a log, by their leader epochs."""
+    end = copy.end_offset
+    for epoch, start in reversed(copy.leader_epochs()):
+        known, known_end = log_.epoch_end(epoch)
+        if known == epoch:
+            return min(end, known_end)
+        end = min(end, start)
+    return end
 
 
 def _rename_aside(path: Path, name: str) -> None:

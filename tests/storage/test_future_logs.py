@@ -163,6 +163,26 @@ def test_a_copy_of_a_replicated_log_goes_on_at_the_high_watermark(tmp_path):
         assert node.logs.future("t", 0).handle.end_offset == 20
 
 
+def test_a_copy_does_not_keep_what_was_truncated_while_another_release_ran(tmp_path):
+    """A release that makes no copies leaves the future log as it is; the copy goes on after the
+    next upgrade."""
+    with node_on(tmp_path, is_replicated=True) as node:
+        node.follow(3, 5, 5)
+        node.start()
+        node.copy()
+    [copy] = (tmp_path / "b").glob("t-0.*-future")
+    aside = copy.rename(tmp_path / "aside")
+    with node_on(tmp_path, is_replicated=True) as node:
+        node.log.handle.truncate_to(1)
+        node.follow(7, 7, 7)
+    aside.rename(copy)
+    files.write_offsets(tmp_path / "a" / files.HIGH_WATERMARK, {("t", 0): 4})
+    with node_on(tmp_path, is_replicated=True) as node:
+        assert node.logs.future("t", 0).handle.end_offset == 1
+        node.copy()
+        assert node.logs.future("t", 0).handle.leader_epochs() == [(3, 0), (7, 1)]
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_moved_replica_keeps_the_leader_epochs_of_its_records(tmp_path, is_killed):
     """Epochs from before the move and after it; a later broker truncates by them (KIP-101)."""
