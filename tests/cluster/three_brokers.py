@@ -45,6 +45,7 @@ class BrokerProcess:
         """`prefix`: the words before the command; `environment`: further variables of its
         environment."""
         self.node_id = node_id
+        self.python = sys.executable  # the interpreter of the next start
         self._prefix, self._environment = tuple(prefix), environment
         self.data = folder / f"data-{node_id}"
         self._given = {
@@ -73,7 +74,7 @@ class BrokerProcess:
     def start(self) -> BrokerProcess:
         """Starts the broker; from the second start on with the port that it had. Raises
         AssertionError with what it said if it ends."""
-        command = [*self._prefix, sys.executable, "-m", "barnabas", "start"]
+        command = [*self._prefix, self.python, "-m", "barnabas", "start"]
         for name, value in self._given.items():
             command += ["--set", f"{name}={value}"]
         environment = os.environ | (self._environment or {})
@@ -159,10 +160,12 @@ class Cluster:
         with_racks: bool = False,
         network: Network | None = None,
         environments: Mapping[int, Mapping[str, str]] | None = None,
+        python: str = sys.executable,
         **settings: str,
     ):
         """`with_racks`: broker 1 is in rack-1, and so on; `network`: broker 1 is on its host "1",
-        and so on; `environments`: further variables of the environment, by broker."""
+        and so on; `environments`: further variables of the environment, by broker; `python`: the
+        interpreter, whose barnabas runs."""
         given = {name.replace("_", "."): value for name, value in settings.items()}
         listener = given.get("listeners", "PLAINTEXT:").partition(":")[0]
         self.brokers = {}
@@ -179,6 +182,7 @@ class Cluster:
                 folder, node_id, connect, own, prefix, environment
             )
         for broker in self.brokers.values():
+            broker.python = python
             broker.start()
 
     @property

@@ -1,13 +1,15 @@
 """Measures a controller alone, with many simulated brokers and partitions.
 
     cd tests && python -m simulation.scale [BROKERS:PARTITIONS ...] [--gib N] [--minutes N]
+    cd tests && python -m simulation.scale --draw ../docs/evidence/cluster.md PLOT.svg
 
 The code of the controller is the shipped one: reader of the tree, elections, channels and their
 requests. ZooKeeper is the model, in memory, and all runs in one thread. The other brokers are
 simulated and share one immutable state: they decode each request and answer it with the shipped
 handler, but have no logs. A request that differs from an earlier one in the broker epoch only is
 answered as that one. Their time is not counted. Each size runs in a process of its own, which
-may have --gib of memory and run for --minutes. Seconds are of CPU. Its line has these columns:
+may have --gib of memory and run for --minutes. Seconds are of CPU. --draw draws the lines of a
+table that was printed before (needs matplotlib). A line has these columns:
 
     read        a broker reads the tree, at its start
     controller  the controller dies; another broker takes its place, reads the tree, and writes new
@@ -24,11 +26,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import resource
 import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -59,7 +63,7 @@ from barnabas.wire import request
 from barnabas.wire.headers import decode_request_header, encode_request, encode_response
 from barnabas.wire.uuids import uuid_text
 
-SIZES = ("10:10000", "30:30000", "100:100000", "200:200000", "300:300000", "1000:1000000")
+SIZES = ("10:10000", "30:30000", "100:100000", "300:300000", "1000:1000000")
 REPLICAS, PARTITIONS_OF_TOPIC = 3, 100
 NOW_MS = 1_795_000_000_000
 
@@ -276,13 +280,57 @@ def in_child(size: str, gib: float, minutes: float) -> str:
     )
 
 
+LINE = re.compile(r"^\|( [\d,]+ \|){2} [\d.]+ \|.*\|$", re.MULTILINE)
+CURVES = {
+    "read: a broker reads the tree": 2,
+    "controller: another one is elected": 3,
+    "all: it sends all brokers everything": 4,
+    "failover: new leaders are in the tree": 5,
+    "requests: all brokers know them": 6,
+}
+
+
+def draw(table: Path, plot: Path) -> None:
+    """Draws the seconds of each part by the number of brokers, from the lines of a table."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    lines = [
+        [cell.strip().partition(" /")[0].replace(",", "") for cell in found[0].split("|")[1:-1]]
+        for found in LINE.finditer(table.read_text())
+    ]
+    drawn = Figure(figsize=(6, 3.4))
+    axes = drawn.subplots()
+    for label, column in CURVES.items():
+        axes.plot(
+            [int(line[0]) for line in lines],
+            [float(line[column]) for line in lines],
+            marker="o",
+            label=label,
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("brokers, each with 1,000 partitions of 3 replicas")
+    axes.set_ylabel("s of CPU")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7)
+    drawn.tight_layout()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "barnabas"}):  # text, equal bytes
+        drawn.savefig(plot, metadata={"Date": None})
+    plot.write_text(re.sub(r" *\n(?=[MLCQHVz\"])", " ", plot.read_text()))
+
+
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("sizes", nargs="*", default=SIZES, metavar="BROKERS:PARTITIONS")
     parser.add_argument("--gib", type=float, default=8, metavar="N")
     parser.add_argument("--minutes", type=float, default=30, metavar="N")
     parser.add_argument("--here", action="store_true", help="one size in this process, as JSON")
+    parser.add_argument("--draw", nargs=2, type=Path, metavar=("TABLE", "PLOT"))
     given = parser.parse_args(words)
+    if given.draw:
+        draw(*given.draw)
+        return 0
     if given.here:
         brokers, partitions = map(int, given.sizes[0].split(":"))
         until_s = time.monotonic() + given.minutes * 60
