@@ -55,6 +55,7 @@ NEEDS = {
         "from barnabas.telemetry.registry import COUNTER, Metric\n"
         "from barnabas.wire import Struct\n"
     ),
+    "docs/formats.md": Needs(replaced={"/var/lib/barnabas": "{stopped}"}),
     "docs/hooks.md": Needs(),
     "docs/migrating-from-kafka.md": Needs(
         replaced={
@@ -84,6 +85,9 @@ NEEDS = {
         settings={"metrics.port": "{port}"},
         before=NEWS + READERS + "barnabas topics create big old\n",
         replaced={"9404": "{port}", "data/news-0": "{damaged}/news-0"},
+    ),
+    "docs/quick-start.md": Needs(
+        replaced={"barnabas dev": "barnabas dev --set console.port=-1"},
     ),
     "docs/scan.md": Needs(
         before="seq 2500 | barnabas produce news\n",
