@@ -61,6 +61,7 @@ static uint32_t crc32_sliced(uint32_t crc, const uint8_t* p, size_t n) {
 
 /* ------------------------------------------------------------------------------------ x86-64 */
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 
 /* Three streams hide the three cycles of the crc32 instruction. They are joined by carry-less
@@ -108,25 +109,57 @@ static void crc_setup_x86(void) {
     crc_setup_fold(crc_fold_128, 128);
 }
 
-#define CRC_SSE42 __attribute__((target("sse4.2,pclmul")))
-#define CRC_AVX2 __attribute__((target("avx2,vpclmulqdq,pclmul,sse4.2")))
-#define CRC_AVX512 \
-    __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,vpclmulqdq,pclmul,sse4.2")))
+/* zig tells clang each feature that the oldest processor lacks: then sse4.2 does not bring crc32,
+ * nor, with clang 18 to 21, avx512f the wide registers. */
+#if defined(__clang_major__) && __clang_major__ >= 14
+#define CRC_OF_SSE42 "sse4.2,crc32,pclmul"
+#else
+#define CRC_OF_SSE42 "sse4.2,pclmul"
+#endif
+#if defined(__clang_major__) && __clang_major__ >= 18 && __clang_major__ <= 21
+#define CRC_OF_AVX512 "avx512f,evex512,avx512vl,avx512bw,avx512dq,vpclmulqdq,"
+#else
+#define CRC_OF_AVX512 "avx512f,avx512vl,avx512bw,avx512dq,vpclmulqdq,"
+#endif
+#define CRC_SSE42 __attribute__((target(CRC_OF_SSE42)))
+#define CRC_AVX2 __attribute__((target("avx2,vpclmulqdq," CRC_OF_SSE42)))
+#define CRC_AVX512 __attribute__((target(CRC_OF_AVX512 CRC_OF_SSE42)))
+
+/* __builtin_cpu_supports needs a library that zig does not link. An instruction is usable when the
+ * processor has it and the system keeps its registers (the bits of XCR0). */
+typedef struct {
+    unsigned features, of_7_b, of_7_c, kept;
+} crc_cpu;
+
+#define CRC_HAS(word, bit) (((word) >> (bit)) & 1u)
+
+static crc_cpu crc_read_cpu(void) {
+    crc_cpu cpu = {0, 0, 0, 0};
+    unsigned a, b, c, d;
+    if (__get_cpuid(1, &a, &b, &c, &d)) cpu.features = c;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) cpu.of_7_b = b, cpu.of_7_c = c;
+    if (CRC_HAS(cpu.features, 27)) /* OSXSAVE: xgetbv is there */
+        __asm__("xgetbv" : "=a"(cpu.kept), "=d"(d) : "c"(0));
+    return cpu;
+}
 
 static int crc32c_sse42_usable(void) {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+    crc_cpu cpu = crc_read_cpu();
+    return CRC_HAS(cpu.features, 20) && CRC_HAS(cpu.features, 1); /* sse4.2, pclmul */
 }
 
 static int crc32c_avx2_usable(void) {
-    return crc32c_sse42_usable() && __builtin_cpu_supports("avx2") &&
-           __builtin_cpu_supports("vpclmulqdq");
+    crc_cpu cpu = crc_read_cpu();
+    return crc32c_sse42_usable() && (cpu.kept & 0x06) == 0x06 && /* xmm, ymm */
+           CRC_HAS(cpu.of_7_b, 5) && CRC_HAS(cpu.of_7_c, 10);    /* avx2, vpclmulqdq */
 }
 
 static int crc32c_avx512_usable(void) {
-    return crc32c_sse42_usable() && __builtin_cpu_supports("avx512f") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("vpclmulqdq");
+    crc_cpu cpu = crc_read_cpu();
+    return crc32c_sse42_usable() && (cpu.kept & 0xe6) == 0xe6 && /* and all of zmm */
+           CRC_HAS(cpu.of_7_b, 16) && CRC_HAS(cpu.of_7_b, 17) && /* avx512f, avx512dq */
+           CRC_HAS(cpu.of_7_b, 30) && CRC_HAS(cpu.of_7_b, 31) && /* avx512bw, avx512vl */
+           CRC_HAS(cpu.of_7_c, 10);
 }
 
 /* The bytes that are left after the wide loops; takes and gives the inverted register. */
