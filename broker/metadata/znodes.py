@@ -432,7 +432,7 @@ def encode_cluster_id(cluster_id: str, unfinished: Unfinished | None = None) -> 
 
 def decode_cluster_id(data: bytes) -> str:
     """Returns the cluster id. Any short text is legal: old clusters have ids in other formats, and
-    operators can choose ids."""
+    operators can choose ids. Raises ZnodeDataError."""
     found = znode.read_object(data, range(1, 2))
     cluster_id = znode.text_of(found, "id")
     if not 0 < len(cluster_id) <= 255 or not cluster_id.isprintable():
@@ -666,6 +666,7 @@ def encode_consumer_owner(consumer_thread: str) -> bytes:
 
 
 def decode_consumer_owner(data: bytes) -> str:
+    """Returns the consumer thread that owns a partition. Raises ZnodeDataError."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:

@@ -73,7 +73,8 @@ def open_directories(
 def keep_usable(
     directories: Iterable[LogDir], step: Callable[[LogDir], object], first_must_work: bool
 ) -> tuple[list[LogDir], list[Path]]:
-    """Runs a step of the start for each directory; returns the working and the failed ones."""
+    """Runs a step of the start for each directory; returns the working and the failed ones. Raises
+    UnusableDirectory when none works, or the first one does not although it must."""
     usable: list[LogDir] = []
     failed: list[tuple[Path, FailedDirectory]] = []
     for row in directories:

@@ -85,7 +85,7 @@ class ZooKeeperTree:
 
     @property
     def session_id(self) -> int:
-        """Returns the id of the present session."""
+        """Returns the id of the present session. Raises StoreFailed without one."""
         known = self._client.client_id
         if known is None:
             raise StoreFailed(f"ZooKeeper at {self._hosts}: no session at present")

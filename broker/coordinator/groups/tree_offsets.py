@@ -33,7 +33,8 @@ class TreeOffsets:
             raise InvalidGroupId() from error
 
     def fetch(self, group: str, topic: str, partition: int) -> int | None:
-        """Returns the committed offset, or None when none was committed."""
+        """Returns the committed offset, or None when none was committed. Raises InvalidGroupId
+        for a group or topic that no path can have."""
         try:
             data, _ = self._tree.get(_path(group, topic, partition))
             return int(data)

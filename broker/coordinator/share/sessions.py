@@ -106,7 +106,7 @@ class ShareSessions:
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> bool:
         """Handles the session's part of a ShareAcknowledge. Returns whether it is the session's
-        last request."""
+        last request. Raises InvalidShareSessionEpoch, ShareSessionNotFound."""
         key = group_id, member_id
         with self._lock:
             if epoch == FIRST_EPOCH:

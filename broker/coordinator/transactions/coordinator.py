@@ -224,7 +224,9 @@ class TransactionCoordinator:
         done: DoneProducer,
     ) -> None:
         """Handles InitProducerId with a transactional id. `expected`: the producer id and epoch
-        that the producer had, or None."""
+        that the producer had, or None. Calls `done` with the error, the producer id and its epoch.
+        Raises InvalidTransactionTimeout, ProducerFenced, ConcurrentTransactions, and NotCoordinator
+        or CoordinatorLoadInProgress."""
         if not 0 < timeout_ms <= self.settings.timeout_max_ms:
             raise InvalidTransactionTimeout()
         with self.lock:
