@@ -322,16 +322,18 @@ class Elections:
         return after
 
     def _after_failures(self, state: ClusterState) -> list[SetData]:
-        judged = self._judged
-        same_brokers = judged.brokers == state.brokers and (
-            judged.controller_epoch == state.controller_epoch
-        )
-        changed = []
+        judged, changed = self._judged, []
+        is_known = judged.controller_epoch == state.controller_epoch
+        others = _differing(judged.brokers, state.brokers)
         for name, topic in state.topics.items():
-            if topic.deleting or (same_brokers and judged.topics.get(name) is topic):
+            before = judged.topics.get(name) if is_known else None
+            if topic.deleting or (before is topic and not others):
                 continue
+            known: Mapping[int, Partition] = {} if before is None else before.partitions
             is_unclean = self._topic_config(name).boolean("unclean.leader.election.enable")
             for index, partition in topic.partitions.items():
+                if known.get(index) is partition and not _concerns(others, partition):
+                    continue
                 brokers = self._usable(state, name, index)
                 after = after_failures(partition, brokers, state.controller_epoch, is_unclean)
                 if after is not None:
@@ -392,6 +394,24 @@ class Elections:
             leader,
             isr,
         )
+
+
+def _differing(before: Mapping[int, Broker], now: Mapping[int, Broker]) -> set[int]:
+    """Returns the brokers that have ended, joined or restarted."""
+    return {id_ for id_ in before.keys() | now.keys() if before.get(id_) != now.get(id_)}
+
+
+def _concerns(brokers: set[int], partition: Partition) -> bool:
+    """Returns whether an election for a partition depends on one of these brokers. One without a
+    leader also waits for a change of its configuration."""
+    state = partition.state
+    if state is None:
+        return False
+    return bool(brokers) and not (
+        state.leader != NO_LEADER
+        and brokers.isdisjoint(partition.replicas)
+        and brokers.isdisjoint(state.isr)
+    )
 
 
 def _partitions(state: ClusterState) -> Iterator[tuple[str, int, Partition]]:

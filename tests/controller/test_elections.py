@@ -3,8 +3,11 @@
 `brokers` maps ids to the commit that registered them; the states were written by commit 10.
 """
 
+import random
+
 import pytest
 from controller.test_reassignments import Moved
+from long_form import pick
 
 from barnabas.config import BrokerConfig, DynamicConfig, TopicConfig
 from barnabas.controller.elections import (
@@ -226,3 +229,86 @@ def test_an_election_that_another_writer_overtook_decides_again(led_by_1):
     wanted = [(2, (2,))] * PARTITIONS
     wanted[7] = (1, (1,))
     assert states(made) == wanted
+
+
+def test_a_failure_costs_the_partitions_of_its_broker_only(led_by_1, monkeypatch):
+    made, judged = led_by_1, []
+    made.elections.run(())
+
+    def noting(partition, *rest):
+        judged.append(partition)
+        return after_failures(partition, *rest)
+
+    monkeypatch.setattr("barnabas.controller.elections.after_failures", noting)
+    path = znodes.partition_state_path("t", 7)
+    made.tree.set(path, PartitionState(2, 6, (2,), 1).encode())
+    made.reader.refresh_partitions([("t", 7)])
+    made.tree.delete(znodes.broker_path(5))
+    made.reader.refresh_brokers()
+    made.elections.run(())
+    assert judged == [made.reader.state.partition("t", 7)]
+    made.tree.delete(znodes.broker_path(1))
+    made.reader.refresh_brokers()
+    made.elections.run(())
+    assert states(made) == [(2, (2,))] * PARTITIONS
+
+
+def test_a_partition_without_a_leader_is_judged_when_any_broker_ends(tmp_path):
+    """Its configuration may allow an unclean election by now."""
+    made, overrides = Moved(tmp_path), {}
+    dynamic = DynamicConfig(BrokerConfig({}))
+    elections = Elections(made.tree, made.reader, lambda _topic: TopicConfig(overrides, dynamic))
+    made.in_isr(1)
+    made.tree.delete(znodes.broker_path(1))
+    made.reader.refresh_brokers()
+    elections.run(())
+    assert made.state()[0] == -1
+    overrides["unclean.leader.election.enable"] = "true"
+    made.tree.delete(znodes.broker_path(5))
+    made.reader.refresh_brokers()
+    elections.run(())
+    assert made.state()[0] == 2
+    made.tree.close()
+
+
+STEPS = 12
+
+
+@pytest.mark.parametrize("seed", range(pick(short=6, long=200)))
+def test_no_partition_is_left_without_an_election_that_it_needs(tmp_path, seed):
+    """Brokers end, restart and join; states change; logs fail. Elections that judge only what is
+    new leave nothing to those that judge all."""
+    chance, made = random.Random(seed), Moved(tmp_path, partitions=6)
+    made.tree.is_shared = True
+    config = TopicConfig({}, DynamicConfig(BrokerConfig({})))
+    elections = Elections(made.tree, made.reader, lambda _topic: config)
+    registration = made.tree.get(znodes.broker_path(1))[0]
+    for _step in range(STEPS):
+        for broker_id in chance.sample(range(1, 6), chance.choice([0, 1, 1, 2])):
+            path = znodes.broker_path(broker_id)
+            if made.tree.exists(path):
+                made.tree.delete(path)
+            if chance.random() < 0.6:
+                made.tree.create(path, registration, ephemeral=True)
+            if chance.random() < 0.5:
+                made.reader.refresh_brokers()
+        made.reader.refresh_brokers()
+        places = [("t", chance.randrange(6)) for _ in range(chance.choice([0, 1, 3]))]
+        for name, index in places:
+            path = znodes.partition_state_path(name, index)
+            isr = tuple(chance.sample([1, 2, 3], chance.randint(1, 2)))
+            before = PartitionState.decode(made.tree.get(path)[0])
+            now = PartitionState(isr[0], before.leader_epoch + 1, isr, 1)
+            made.tree.set(path, now.encode())
+        made.reader.refresh_partitions(places)
+        offline = {}
+        if chance.random() < 0.2:
+            offline = {("t", chance.randrange(6)): frozenset({chance.choice([1, 2])})}
+        elections.set_offline(offline)
+        elections.run(())
+        found = made.reader.state
+        of_all = Elections(made.tree, made.reader, lambda _topic: config)
+        of_all.set_offline(offline)
+        of_all.run(())
+        assert made.reader.state is found, seed  # nothing was written
+    made.tree.close()
