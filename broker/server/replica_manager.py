@@ -65,6 +65,8 @@ class ReplicaManager:
         self.listener_names: Callable[[], Sequence[str]] = lambda: ()
         self._is_stopped = False  # by `stop`: no state is applied any more
         self.has_led = False  # set by `begin`; high watermarks are known from then on
+        # Called with topic and partition of new logs before they are served. May raise OSError.
+        self.before_new: Callable[[set[tuple[str, int]]], object] = lambda _new: None
         # Called with each state after it was applied, on the thread that applied it.
         self.on_applied: list[Callable[[ClusterState], object]] = []
         # Called with topic and partition of a log that was offline and can be used again.
@@ -285,8 +287,15 @@ class ReplicaManager:
         partitions. Raises OSError when a leader epoch that changed cannot be written."""
         arrived, self._arrived = self._arrived, []
         moved, self._moved = self._moved, []
+        new = {
+            (topic.name, index)
+            for topic, index, opened in arrived
+            if opened is not None and opened.handle.end_offset == 0
+        }
         try:
             self._logs.save()
+            if new:
+                self.before_new(new)
         except OSError as error:
             log.error("cannot write %d partitions: %s", len(arrived) + len(moved), error)
             self._failed |= {(topic.name, index): str(error) for topic, index, _ in arrived}

@@ -42,6 +42,7 @@ def load_logs(before: Opened) -> Loaded:
     plugins = Plugins(dynamic, start.background.add, start.metrics.values, system.wall_ms)
     replicas = ReplicaManager(node_id, table, logs, dynamic, plugins.policy_flags)
     checkpoints = CheckpointWriter(logs, replicas.high_watermark)
+    replicas.before_new = checkpoints.forget_former
 
     def close_logs() -> bool:
         """Closes the logs. If the node has led its partitions, it also writes the checkpoints,

@@ -8,7 +8,8 @@
 An old checkpoint is harmless: recovery reads more, or deleted records become visible again. The
 log start is written before DeleteRecords is answered. The files of its directory also have the
 recovery point and the log start of a future log, which the log has there later. All three files are
-written when topics were deleted: a later topic of the same name must not find their offsets.
+written when topics were deleted: a later topic of the same name must not find their offsets. For
+the same reason a new log is served only when none of the files has an offset of a former one.
 """
 
 import logging
@@ -60,6 +61,26 @@ class CheckpointWriter:
             self.write_recovery_points(),
         ]
         return all(written)
+
+    def forget_former(self, new: Collection[TopicPartition]) -> None:
+        """Removes offsets of former logs with the names of new, empty ones: a topic was deleted, or
+        a replica moved away, since the last write. Raises OSError."""
+        with self._lock:
+            for directory in self._logs.directories():
+                for name in (files.RECOVERY_POINT, files.HIGH_WATERMARK, files.LOG_START):
+                    self._forget(directory.path / name, new)
+
+    def _forget(self, path: Path, new: Collection[TopicPartition]) -> None:
+        known = self._written.get(path)
+        if known is None:
+            try:
+                known = self._written[path] = files.read_offsets(path)
+            except files.DamagedFile:
+                return  # no start uses it
+        if any(known.get(row) for row in new):
+            rows = {row: offset for row, offset in known.items() if row not in new}
+            files.write_offsets(path, rows)
+            self._written[path] = rows
 
     def write_all_and_close(self) -> bool:
         """Stops: writes the high watermarks, flushes each log, writes the leader epochs and the

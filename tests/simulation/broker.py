@@ -355,6 +355,7 @@ class SimBroker:
         self.logs = logs = LogManager(usable, dynamic, system, epochs)
         self.replicas = replicas = ReplicaManager(node_id, table, logs, dynamic)
         self.checkpoints = checkpoints = CheckpointWriter(logs, replicas.high_watermark)
+        replicas.before_new = checkpoints.forget_former
         undo.callback(self._close_logs)
         undo.callback(table.close)
         self.flushes = [table.add_directory(str(row.path), flush_threads=1) for row in usable]

@@ -3,7 +3,7 @@
 import pytest
 from simulation import clients
 from simulation.judge import Violation
-from simulation.world import TOPIC, World
+from simulation.world import RECREATED, TOPIC, World
 
 from barnabas.controller.controller import NOTES_KEPT_S, NOTES_LOOKED_AT_S
 from barnabas.metadata import znodes
@@ -150,6 +150,34 @@ def test_a_share_coordinator_does_not_answer_from_records_that_it_may_lose(tmp_p
         assert journal.led_partitions()[0] is False
         world.until(lambda: journal.led_partitions()[0], "it is not loaded")
         assert handle.log.end_offset == handle.high_watermark
+
+
+def test_a_topic_does_not_begin_with_the_high_watermark_of_its_deleted_namesake(tmp_path):
+    """Its leader is killed before the next write of the checkpoints: what no follower has is not
+    committed."""
+    world = World(1, tmp_path)
+    with world.opened():
+        place, controller, leader = (RECREATED, 0), world._controller(), world.brokers[2]
+        assert controller is not leader
+
+        def create_and_send():
+            world.administrator.create(controller, RECREATED, {0: (2, 3)})
+            world.until(lambda: world.is_whole, "the topic is not served")
+            world.producers.send_to(leader, world.partitions()[place].log, may_begin=True)
+
+        create_and_send()
+        world.until(lambda: world.producers.is_idle and world.is_whole, "nothing is acknowledged")
+        world.run_named(leader, "checkpoints")
+        assert leader.table.partition(*place).high_watermark > 0
+        world.administrator._delete(controller)
+        world.until(lambda: world.is_whole, "the topic is not deleted")
+        create_and_send()
+        handle = leader.table.partition(*place)
+        assert handle.log.end_offset > 0 == handle.high_watermark
+        leader.kill()
+        world._start(leader)
+        handle = leader.table.partition(*place)
+        assert handle.log.end_offset > 0 == handle.high_watermark
 
 
 def test_a_truncation_to_the_high_watermark_is_found(tmp_path, monkeypatch):
