@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 QUICK := not slow and not java and not spark_session
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: dev build test long mutants lint types yellow races sanitize fuzz docs onefile clean
+.PHONY: dev build test long mutants lint types yellow races sanitize fuzz docs onefile release clean
 # The package gssapi is compiled with the headers of Kerberos (libkrb5-dev).
 KERBEROS := $(shell command -v krb5-config >/dev/null && echo ,kerberos)
 dev: $(PY)          ## a virtual environment with barnabas installed in place
@@ -40,5 +40,7 @@ docs:               ## the manual as a site with search: dist/docs/index.html
 	$(VENV)/bin/sphinx-build -q -n -W --keep-going -c etc/docs -d build/docs . dist/docs
 onefile:            ## dist/barnabas: one executable with the interpreter (needs libzstd-dev)
 	release/onefile
+release:            ## dist/: wheels, the one file, sdist, bill of materials, checksums (docs/release.md)
+	release/all
 clean:
 	rm -rf build dist *.egg-info && find broker cext plugins clients \( -name '*.c' -o -name '*.so' -o -name '*.html' \) -delete

@@ -126,6 +126,8 @@ def extensions() -> list[Extension]:
                     extra_compile_args=COMPILE,
                     extra_link_args=LINK,
                     libraries=["ssl", "crypto"] if src == TLS else [],
+                    # OpenSSL's headers would put the path of the generated C into the module.
+                    define_macros=[("OPENSSL_NO_FILENAMES", None)] if src == TLS else [],
                 )
             )
     return found
