@@ -6,8 +6,9 @@
  *
  * CACHE is $CACHE_DIRECTORY (systemd), for root /var/cache/barnabas, otherwise
  * $XDG_CACHE_HOME/barnabas or ~/.cache/barnabas: broker/config/data_directory.py has the same rule.
- * Nothing is written to /tmp, which may be mounted noexec. After a kill while it unpacks, a tmp
- * directory stays that no process reads.
+ * Nothing is written to /tmp, which may be mounted noexec. A program holds a lock on its folder
+ * while it runs. Who unpacks a new build removes the folders of others that no program holds, and
+ * tmp directories that a kill has left.
  *
  * Whoever can write to the folder runs code as this user: it must belong to the user and nobody else
  * may write to it.
@@ -16,6 +17,7 @@
  * GLIBC_MINOR (the folder needs glibc 2.GLIBC_MINOR). */
 
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -24,8 +26,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <zstd.h>
 
@@ -33,6 +37,8 @@
 #define CONTAINER " Run barnabas in a container (docs/service.md)."
 #define ELSEWHERE " Set CACHE_DIRECTORY to a directory where you may write and run programs."
 #define UNPACKED_BYTES_MAX (1ull << 30)
+#define UNPACKING_S_MAX 3600 /* an older tmp directory was left by a kill */
+#define TRIES 5
 
 __asm__(".section .rodata\n"
         ".balign 16\n"
@@ -214,17 +220,55 @@ static void unpack_once(const char *store, const char *place) {
     remove_work();
 }
 
+/* Removes what former builds have left. A folder that cannot be removed stays. */
+static void remove_others(const char *store) {
+    DIR *rows = opendir(store);
+    for (struct dirent *row; rows != NULL && (row = readdir(rows)) != NULL;) {
+        char path[PATH_MAX];
+        struct stat found;
+        if (row->d_name[0] == '.' || strcmp(row->d_name, HASH) == 0)
+            continue;
+        join(path, store, row->d_name);
+        int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (folder < 0)
+            continue;
+        int is_young = strncmp(row->d_name, "tmp.", 4) == 0 &&
+                       (fstat(folder, &found) != 0 || found.st_mtime > time(NULL) - UNPACKING_S_MAX);
+        if (!is_young && flock(folder, LOCK_EX | LOCK_NB) == 0)
+            nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        close(folder);
+    }
+    if (rows != NULL)
+        closedir(rows);
+}
+
+/* Locks the folder until this program ends; execv keeps the descriptor. Returns whether the folder is
+ * still the one of this name. */
+static int hold(const char *place) {
+    struct stat held, named;
+    int folder = open(place, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    if (folder < 0)
+        return access(place, F_OK) == 0; /* check_owner says what is wrong with it */
+    if (flock(folder, LOCK_SH) != 0)
+        fail("cannot lock %s: %s." ELSEWHERE, place, strerror(errno));
+    if (fstat(folder, &held) == 0 && stat(place, &named) == 0 && held.st_ino == named.st_ino)
+        return 1;
+    close(folder);
+    return 0;
+}
+
 int main(int count, char **arguments) {
     char store[PATH_MAX], place[PATH_MAX], program[PATH_MAX];
     (void)count;
     store_path(store);
     join(place, store, HASH);
-    if (access(place, F_OK) != 0) {
+    for (int tries = 0; !hold(place) && tries < TRIES; tries++) {
         mode_t before = umask(077);
         make_folders(store, 0755);
         check_owner(store);
         unpack_once(store, place);
         umask(before);
+        remove_others(store);
     }
     check_owner(store);
     check_owner(place);

@@ -15,12 +15,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def build(folder, defines=""):
+def build(folder, defines="", script='echo "$0" "$@"\nexit 7'):
     program = folder / "program"
     (program / "deep" / "er").mkdir(parents=True)
     (program / "deep" / "er" / "data").write_bytes(bytes(range(256)) * 400)
     (program / "deep" / "link").symlink_to("er/data")
-    (program / "barnabas").write_text('#!/bin/sh\necho "$0" "$@"\nexit 7\n')
+    (program / "barnabas").write_text(f"#!/bin/sh\n{script}\n")
     (program / "barnabas").chmod(0o755)
     made = folder / "onefile"
     environ = os.environ | {"LAUNCHER_DEFINES": defines}
@@ -115,6 +115,39 @@ def test_a_glibc_that_is_too_old_is_named(tmp_path):
     made = build(tmp_path, "-UGLIBC_MINOR -DGLIBC_MINOR=99")
     said = refusal(run(made, tmp_path / "cache"))
     assert "this system has glibc 2." in said and "needs 2.99 or newer" in said
+
+
+def test_a_new_build_removes_those_that_do_not_run(onefile, tmp_path):
+    store = tmp_path / "cache" / "onefile"
+    waiting = build(tmp_path / "waiting", script="echo runs; read line; echo $line")
+    environ = {"CACHE_DIRECTORY": str(store.parent)}
+    with subprocess.Popen(
+        [waiting], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout.readline() == "runs\n"
+        [old] = store.iterdir()
+        assert run(build(tmp_path / "ended", script="exit 5"), store.parent).returncode == 5
+        [ended] = set(store.iterdir()) - {old}
+        left, young = store / "tmp.killed", store / "tmp.other"
+        left.mkdir(), young.mkdir()
+        os.utime(left, (1, 1))
+
+        assert run(onefile, store.parent).returncode == 7
+        assert {old, young} < set(store.iterdir()) and not {ended, left} & set(store.iterdir())
+        assert running.communicate("still here\n") == ("still here\n", None)
+    assert run(build(tmp_path / "newest", script="exit 3"), store.parent).returncode == 3
+    assert old not in store.iterdir()
+
+
+def test_starts_while_others_remove_and_unpack(onefile, tmp_path):
+    """Two builds in turn: each start finds its folder, or makes it again."""
+    other = build(tmp_path / "other", script="exit 7")
+    environ = {"CACHE_DIRECTORY": str(tmp_path / "cache")}
+    running = [
+        subprocess.Popen([one], env=environ, stdout=subprocess.DEVNULL)
+        for one in [onefile, other] * 15
+    ]
+    assert [one.wait(60) for one in running] == [7] * 30
 
 
 def test_the_same_folder_makes_the_same_bytes(onefile, tmp_path):
