@@ -1,6 +1,7 @@
 """TLS below the frames, with the standard library's ssl as the client and a reactor that echoes."""
 
 import contextlib
+import errno
 import os
 import random
 import shutil
@@ -48,6 +49,20 @@ def served():
 def connect(served, context=None):
     plain = served.connect()
     return (context or client_context()).wrap_socket(plain, server_hostname="localhost")
+
+
+def read_to_end(plain, ends=False):
+    """Reads until the server has closed; `ends`: says before that nothing more comes. OpenSSL 4.0
+    refuses what does not begin with TLS after five bytes; as the rest is unread, the kernel then
+    resets the connection."""
+    plain.settimeout(10)
+    try:
+        if ends:
+            plain.shutdown(socket.SHUT_WR)
+        while plain.recv(4096):
+            pass
+    except OSError as error:
+        assert error.errno in (errno.ECONNRESET, errno.ENOTCONN), error
 
 
 @pytest.fixture(params=VERSIONS)
@@ -148,9 +163,7 @@ def test_requests_before_a_half_close_are_answered(served, version):
 def test_a_plain_client_is_closed_and_named(served):
     with served.connect() as plain:
         plain.sendall(request(1))
-        plain.settimeout(5)
-        while plain.recv(100):  # an alert, perhaps
-            pass
+        read_to_end(plain)
     served.closed("plaintext-client")
 
 
@@ -183,10 +196,7 @@ def test_a_wrong_byte_at_every_place_of_the_first_flight(served):
         wrong[at] ^= 0x55
         with served.connect() as plain:
             plain.sendall(bytes(wrong))
-            plain.shutdown(socket.SHUT_WR)
-            plain.settimeout(10)
-            while plain.recv(4096):
-                pass
+            read_to_end(plain, ends=True)
     served.quiet()
 
 
