@@ -162,7 +162,7 @@ class Controller:
     def _work(self) -> None:
         if self._tree.state is not SessionState.CONNECTED:
             return  # the next session brings a new state, and with it another call
-        if self._reader.state.controller_id is None:
+        if self._has_no_controller(self._reader.state):
             if self._membership.elect() is not None:
                 self._reader.load()  # it has the partition states only from requests
             self._reader.refresh_controller()
@@ -183,6 +183,12 @@ class Controller:
         self._channels.update(self._reader.state)
         self._delete_notes()
         self._delete_marked()
+
+    def _has_no_controller(self, state: ClusterState) -> bool:
+        """Returns whether this node may become controller: there is none, or this node has been
+        elected and has not learned of it, because the answer was lost."""
+        is_unknown = state.controller_epoch != self._membership.epoch
+        return state.controller_id is None or (state.controller_id == self._node_id and is_unknown)
 
     def _log_without_id(self) -> None:
         """Logs the topics to which another broker, the controller, gives no id. Its registration

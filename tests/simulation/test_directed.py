@@ -7,7 +7,7 @@ from simulation.world import RECREATED, TOPIC, World
 
 from barnabas.controller.controller import NOTES_KEPT_S, NOTES_LOOKED_AT_S
 from barnabas.metadata import znodes
-from barnabas.metadata.tree import CreateNode
+from barnabas.metadata.tree import CreateNode, OutcomeUnknown
 from barnabas.server import follower_truncation
 from barnabas.wire.internal import SHARE_GROUP_STATE
 
@@ -178,6 +178,31 @@ def test_a_topic_does_not_begin_with_the_high_watermark_of_its_deleted_namesake(
         world._start(leader)
         handle = leader.table.partition(*place)
         assert handle.log.end_offset > 0 == handle.high_watermark
+
+
+def test_a_broker_that_does_not_learn_of_its_election_is_the_controller(tmp_path):
+    """The answer to the multi that elected it was lost with the connection. It was in its own way,
+    and no other broker could take its place."""
+    world = World(1, tmp_path)
+    with world.opened():
+        controller = world._controller()
+        others = [row for row in world.brokers.values() if row is not controller]
+        for broker in others:
+            broker.session.multi = losing_the_election(broker.session, broker.session.multi)
+        die(world, controller)
+        world.run_all(lambda: world._controller() in others, "fetcher", "there is no controller")
+
+
+def losing_the_election(session, multi):
+    def carried_out(operations):
+        results = multi(operations)
+        if any(row.path == znodes.CONTROLLER_PATH for row in operations):
+            session.multi = multi
+            session.disconnect()  # for a moment
+            raise OutcomeUnknown("the connection was lost")
+        return results
+
+    return carried_out
 
 
 def test_a_truncation_to_the_high_watermark_is_found(tmp_path, monkeypatch):
