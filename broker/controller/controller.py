@@ -187,8 +187,9 @@ class Controller:
     def _has_no_controller(self, state: ClusterState) -> bool:
         """Returns whether this node may become controller: there is none, or this node has been
         elected and has not learned of it, because the answer was lost."""
-        is_unknown = state.controller_epoch != self._membership.epoch
-        return state.controller_id is None or (state.controller_id == self._node_id and is_unknown)
+        if state.controller_id != self._node_id:
+            return state.controller_id is None
+        return state.controller_epoch != self._membership.epoch
 
     def _log_without_id(self) -> None:
         """Logs the topics to which another broker, the controller, gives no id. Its registration
