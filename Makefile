@@ -3,9 +3,9 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 # pytest keeps the rewritten modules of the tests for the next run.
 export PYTHONDONTWRITEBYTECODE :=
-# Two processes take whole files in turn, the longest first.
+# One process more than the machine has cores: tests wait, too. They take whole files in turn, the longest first.
 QUICK := not slow and not java and not spark_session
-PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+PARALLEL := -n $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorder
 
 .PHONY: dev build test long mutants lint types yellow races sanitize fuzz docs onefile release clean
 # The package gssapi is compiled with the headers of Kerberos (libkrb5-dev).
