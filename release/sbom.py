@@ -148,7 +148,7 @@ def bill(dist: Path, onefile: Path, but: set[str]) -> Bom:
         version=project["version"],
         licenses=[LicenseExpression(project["license"])],
         purl=PackageURL("pypi", None, project["name"], project["version"]),
-        bom_ref="barnabas",
+        bom_ref="release",
     )
     bom = Bom(components=[*whole_file, python, tls, *system])
     bom.metadata.component = whole
