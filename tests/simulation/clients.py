@@ -67,7 +67,10 @@ class Producers:
     @property
     def is_idle(self) -> bool:
         """Whether every batch of an existing topic is acknowledged."""
-        return not any(row.batches for row in self._sequences.values())
+        self._world.partitions()
+        return not any(
+            row.batches for (_, log), row in self._sequences.items() if log in self._world.logs
+        )
 
     def send(self, may_begin: bool) -> None:
         """Sends one batch: one that was not acknowledged, or, with `may_begin`, a new one."""

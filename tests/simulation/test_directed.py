@@ -180,6 +180,22 @@ def test_a_topic_does_not_begin_with_the_high_watermark_of_its_deleted_namesake(
         assert handle.log.end_offset > 0 == handle.high_watermark
 
 
+def test_no_batch_for_a_deleted_topic_is_waited_for(tmp_path):
+    """A producer whose broker has not heard of the deletion sends one more."""
+    world = World(1, tmp_path)
+    with world.opened():
+        controller = world._controller()
+        world.administrator.create(controller, RECREATED, {0: (2, 3)})
+        world.until(lambda: world.is_whole, "the topic is not served")
+        log = world.partitions()[RECREATED, 0].log
+        world.administrator._delete(controller)
+        world.until(lambda: world.is_whole, "the topic is not deleted")
+        world.producers.poll()
+        world.producers.send_to(world.brokers[2], log, may_begin=True)
+        assert world.counts["error 100"] == 1
+        assert world.producers.is_idle
+
+
 def test_a_broker_that_does_not_learn_of_its_election_is_the_controller(tmp_path):
     """The answer to the multi that elected it was lost with the connection. It was in its own way,
     and no other broker could take its place."""
