@@ -152,9 +152,9 @@ def test_a_share_coordinator_does_not_answer_from_records_that_it_may_lose(tmp_p
         assert handle.log.end_offset == handle.high_watermark
 
 
-def test_a_topic_does_not_begin_with_the_high_watermark_of_its_deleted_namesake(tmp_path):
-    """Its leader is killed before the next write of the checkpoints: what no follower has is not
-    committed."""
+def test_a_topic_does_not_begin_with_the_offsets_of_its_deleted_namesake(tmp_path):
+    """Its leader is killed before the next write of the checkpoints. What no follower has is not
+    committed, and no record lies below the log's start, to which DeleteRecords had moved it."""
     world = World(1, tmp_path)
     with world.opened():
         place, controller, leader = (RECREATED, 0), world._controller(), world.brokers[2]
@@ -167,17 +167,19 @@ def test_a_topic_does_not_begin_with_the_high_watermark_of_its_deleted_namesake(
 
         create_and_send()
         world.until(lambda: world.producers.is_idle and world.is_whole, "nothing is acknowledged")
-        world.run_named(leader, "checkpoints")
-        assert leader.table.partition(*place).high_watermark > 0
+        handle = leader.table.partition(*place)
+        handle.log.advance_log_start(handle.high_watermark)
+        assert handle.log.start_offset > 0
+        leader.checkpoints.write_all()
         world.administrator._delete(controller)
         world.until(lambda: world.is_whole, "the topic is not deleted")
         create_and_send()
-        handle = leader.table.partition(*place)
-        assert handle.log.end_offset > 0 == handle.high_watermark
+        end = leader.table.partition(*place).log.end_offset
         leader.kill()
         world._start(leader)
         handle = leader.table.partition(*place)
-        assert handle.log.end_offset > 0 == handle.high_watermark
+        assert (handle.log.start_offset, handle.log.end_offset) == (0, end)
+        assert end > 0 == handle.high_watermark
 
 
 def test_no_batch_for_a_deleted_topic_is_waited_for(tmp_path):
