@@ -23,7 +23,7 @@ Source: Kafka's ControllerBrokerRequestBatch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -47,6 +47,9 @@ DURING_DELETE = -2
 PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
+LedPartition = tuple[str | None, int, tuple[int, ...]]
+
+
 class AcknowledgedPartition(NamedTuple):
     """A partition as a broker has acknowledged it."""
 
@@ -68,20 +71,26 @@ def _nothing() -> Mapping[str, Topic]:
 class AcknowledgedState:
     """The state of the cluster that one broker has acknowledged since it registered.
 
-    `base` has the topics of the last state that the broker has acknowledged as a whole; brokers
-    share it. `rows` has the partitions that the broker knows otherwise, None for one that it does
-    not know: those that a request since then has changed, and replicas that the broker refused."""
+    `base` has the topics that the broker has acknowledged as a whole; brokers share it. `led` has
+    the replicas that LeaderAndIsr has named since then, by topic and partition: topic id, leader
+    epoch and replicas. `rows` has the partitions that the broker knows otherwise, None for one that
+    it does not know: a replica that moved away or was refused, and a deleted topic."""
 
     broker_id: int
     broker_epoch: int
     brokers: Mapping[int, Broker] | None = None
     controller_epoch: int = -1
     base: Mapping[str, Topic] = field(default_factory=_nothing)
+    led: dict[str, dict[int, LedPartition]] = field(default_factory=dict)
     rows: dict[str, dict[int, AcknowledgedPartition | None]] = field(default_factory=dict)
     offline: frozenset[Place] = frozenset()  # replicas whose log the broker cannot use
     asks_again: bool = False  # LeaderAndIsr is due for all of its replicas
-    # Acknowledged, and not yet in `rows`: the key of the request, and its partitions.
+    refused: set[str] = field(default_factory=set)  # topics with replicas that were refused
+    completed: Mapping[str, Topic] = field(default_factory=_nothing)  # of the last whole state
+    # Acknowledged, and not yet in the fields above: the key of the request, and its partitions.
     _recent: list[tuple[int, list[PartitionRow]]] = field(default_factory=list)
+    # How many parts of which difference are among them; None: other requests too.
+    _parts: tuple[StateDifference, int] | None = None
 
     def has(self, state: ClusterState) -> bool:
         """Returns whether the broker has acknowledged all topics of a state. Any thread may call
@@ -102,16 +111,28 @@ class AcknowledgedState:
         rows = self.rows.get(name)
         if rows is not None and index in rows:
             return rows[index]
-        return self._in_base(name, index)
+        found, led = self._in_base(name, index), self.led.get(name, {}).get(index)
+        if led is None:
+            return found
+        topic_id, leader_epoch, replicas = led
+        version = found.version if found is not None and found.topic_id == topic_id else -1
+        return AcknowledgedPartition(topic_id, version, leader_epoch, replicas, True)
 
     def known(self, name: str) -> Iterator[tuple[int, AcknowledgedPartition]]:
         """Yields the partitions that the broker knows, of any topic with this name."""
         topic = self.base.get(name)
         indexes = dict.fromkeys(() if topic is None else topic.partitions)
-        for index in [*(indexes | dict.fromkeys(self.rows.get(name, ())))]:
+        for rows in (self.led, self.rows):
+            indexes |= dict.fromkeys(rows.get(name, ()))
+        for index in indexes:
             row = self.by_name(name, index)
             if row is not None:
                 yield index, row
+
+    def names(self) -> Iterator[str]:
+        """Yields the topics of which the broker knows more than `base`."""
+        yield from self.led
+        yield from self.rows
 
     def _in_base(self, name: str, index: int) -> AcknowledgedPartition | None:
         topic = self.base.get(name)
@@ -130,9 +151,15 @@ class AcknowledgedState:
         """Records that the broker has acknowledged partitions of LeaderAndIsr or UpdateMetadata."""
         self._recent.append((key, rows))
 
+    def note_part(self, difference: StateDifference, part: int) -> None:
+        """Records that the broker has acknowledged a part of UpdateMetadata that brokers share, and
+        all requests before it."""
+        self._parts = difference, part + 1
+
     def note_refused(self, row: PartitionRow) -> None:
         """Records that the broker did not take a replica: it knows what it knew before."""
         self._set(row.place, self.row(row.topic, row.number))
+        self.refused.add(row.topic.name)
 
     def note_stopped(self, place: Place) -> None:
         row = self.by_name(*place)
@@ -147,27 +174,39 @@ class AcknowledgedState:
     def _set(self, place: Place, row: AcknowledgedPartition | None) -> None:
         self.rows.setdefault(place[0], {})[place[1]] = row
 
-    def settle(self, names: Collection[str] | None = None) -> None:
-        """Puts the recently acknowledged partitions into `rows`: those of some topics, or all."""
+    def settle(self) -> None:
+        """Puts what was acknowledged before an interruption into `base`, `led` and `rows`."""
         for key, part in self._recent:
             for row in part:
-                if names is None or row.topic.name in names:
-                    self._settle(key, row)
+                self._settle(key, row)
         self._recent.clear()
+        if self._parts is None:
+            return
+        difference, count = self._parts
+        self._parts = None
+        if self.rows:  # a topic may have a refused replica, to be sent again
+            rows = [row for part in difference.parts[:count] for row in part]
+        else:
+            rows = difference.divided(count)
+        is_whole = not self.rows
+        for row in rows:
+            self._settle(UPDATE_METADATA, row)
+        if is_whole:
+            self.base = difference.after(count)
 
     def _settle(self, key: int, row: PartitionRow) -> None:
-        known = self.row(row.topic, row.number)
-        version, is_replica = row.partition.state_version, True
+        known, now = self.row(row.topic, row.number), row.partition
+        if key == LEADER_AND_ISR and row.topic.name not in self.rows:
+            led = row.topic.topic_id, row.state.leader_epoch, now.replicas
+            self.led.setdefault(row.topic.name, {})[row.number] = led
+            return
+        version, is_replica = now.state_version, True
         if key == LEADER_AND_ISR:
             version = -1 if known is None else known.version
         else:
             is_replica = known is not None and known.is_replica
         acknowledged = AcknowledgedPartition(
-            row.topic.topic_id,
-            version,
-            row.state.leader_epoch,
-            row.partition.replicas,
-            is_replica,
+            row.topic.topic_id, version, row.state.leader_epoch, now.replicas, is_replica
         )
         self._set(row.place, acknowledged)
 
@@ -177,11 +216,21 @@ class AcknowledgedState:
         for topic in difference.irregular:
             for index in topic.partitions:
                 self._set((topic.name, index), self.by_name(topic.name, index))
-        self.settle(self.rows)
-        self.base = difference.state.topics
+        for key, part in self._recent:
+            for row in part:
+                if row.topic.name in self.rows:
+                    self._settle(key, row)
+        for row in difference.newer if self._parts is not None and self.rows else ():
+            if row.topic.name in self.rows:
+                self._settle(UPDATE_METADATA, row)
+        self._recent.clear()
+        self._parts = None
+        self.led.clear()
+        self.refused.clear()
+        self.base = self.completed = difference.state.topics
         for name in list(self.rows):
-            for index, row in list(self.rows[name].items()):
-                if _is_same(row, self._in_base(name, index)):
+            for index, known in list(self.rows[name].items()):
+                if _is_same(known, self._in_base(name, index)):
                     del self.rows[name][index]
             if not self.rows[name]:
                 del self.rows[name]
@@ -215,14 +264,17 @@ def next_requests(
     `acknowledge` after each answer; after a failure it calls this function again. `difference`:
     between `acknowledged.base` and `state`, if another broker has needed it."""
     acknowledged.settle()
-    if difference is None:
+    if difference is None or difference.base is not acknowledged.base:
         difference = StateDifference(acknowledged.base, state)
     broker_id = acknowledged.broker_id
     own = _own_topics(acknowledged, difference)
     names = {topic.name for topic in own}
-
-    def shared(rows: Iterable[PartitionRow]) -> list[PartitionRow]:
-        return [row for row in rows if row.topic.name not in names]
+    led = {
+        (name, index)
+        for name, rows in acknowledged.led.items()
+        if name not in names
+        for index in rows
+    }
 
     if (
         acknowledged.brokers != state.brokers
@@ -231,15 +283,25 @@ def next_requests(
         yield _shared_metadata(acknowledged, difference, -1, controller_id)
     deleted = list(_deleted(acknowledged, difference, own))
     stopped = [place for place, is_replica in deleted if is_replica]
-    stopped += [row for row in difference.stopped.get(broker_id, ()) if row[0] not in names]
+    stopped += [
+        row
+        for row in difference.stopped.get(broker_id, ())
+        if row[0] not in names and row not in led
+    ]
+    stopped += _led_and_moved(acknowledged, state, led)
     stopped += [place for topic in own for place in _stopped(acknowledged, topic)]
     for places in _parts(stopped):
         yield _stop_replica(acknowledged, state, places, controller_id)
     for places in _parts([place for place, _ in deleted]):
         yield _removal(acknowledged, state, places, controller_id)
     strays: list[PartitionRow] = []
-    replicas = shared(difference.hosted.get(broker_id, ()))
-    replicas += [row for topic in own for row in _hosted(acknowledged, topic)]
+    replicas = [
+        row
+        for row in difference.hosted.get(broker_id, ())
+        if row.topic.name not in names and row.place not in led
+    ]
+    replicas += _led_and_hosted(acknowledged, state, led)
+    replicas += [row for topic in own for row in _hosted(acknowledged, topic, topic.partitions)]
     for part in _parts(replicas):
         yield _leader_and_isr(acknowledged, state, part, controller_id, strays)
     for part in _parts(strays):
@@ -248,29 +310,59 @@ def next_requests(
         )
         yield _leader_and_isr(acknowledged, state, part, controller_id, [])
     acknowledged.asks_again = False
-    if not own:
+    own_rows = [row for topic in own for row in _newer(acknowledged, topic)]
+    if names.isdisjoint(difference.newer_names):
         for number in range(len(difference.parts)):
             yield _shared_metadata(acknowledged, difference, number, controller_id)
     else:
-        newer = shared(difference.newer)
-        newer += [row for topic in own for row in _newer(acknowledged, topic)]
-        for part in _parts(newer):
-            yield _update_metadata(acknowledged, state, part, controller_id)
+        own_rows += [row for row in difference.newer if row.topic.name not in names]
+    for part in _parts(own_rows):
+        yield _update_metadata(acknowledged, state, part, controller_id)
     acknowledged.complete(difference)
 
 
 def _own_topics(acknowledged: AcknowledgedState, difference: StateDifference) -> list[Topic]:
     """Returns the topics that are compared for this broker alone."""
+    topics = difference.state.topics
     if acknowledged.asks_again:
-        return list(difference.state.topics.values())
-    if not acknowledged.rows:
+        return list(topics.values())
+    names = {topic.name for topic in difference.irregular}
+    for name, rows in acknowledged.led.items():
+        topic = topics.get(name)
+        if topic is not None and any(row[0] != topic.topic_id for row in rows.values()):
+            names.add(name)  # the broker knows an earlier topic of that name
+    names |= acknowledged.rows.keys()
+    if len(names) == len(difference.irregular):
         return difference.irregular
-    irregular = {topic.name for topic in difference.irregular}
+    own = {topic.name: topic for topic in difference.changed if topic.name in names}
+    for name in acknowledged.refused:  # and not sent again, because of an interruption
+        if name in topics and acknowledged.completed.get(name) is not topics[name]:
+            own[name] = topics[name]
+    return list(own.values())
+
+
+def _led_and_moved(
+    acknowledged: AcknowledgedState, state: ClusterState, led: Iterable[Place]
+) -> list[Place]:
+    """Returns the places of `led` whose replicas moved away from the broker."""
     return [
-        topic
-        for topic in difference.changed
-        if topic.name in irregular or topic.name in acknowledged.rows
+        (name, index)
+        for name, index in led
+        if (partition := state.partition(name, index)) is not None
+        and (row := acknowledged.row(state.topics[name], index)) is not None
+        and row.is_replica
+        and acknowledged.broker_id not in partition.replicas
     ]
+
+
+def _led_and_hosted(
+    acknowledged: AcknowledgedState, state: ClusterState, led: Iterable[Place]
+) -> Iterator[PartitionRow]:
+    """Yields the partitions of `led` that LeaderAndIsr sends again."""
+    for name, index in led:
+        topic, partition = state.topics.get(name), state.partition(name, index)
+        if topic is not None and partition is not None and not topic.deleting:
+            yield from _hosted(acknowledged, topic, {index: partition})
 
 
 def _deleted(
@@ -280,7 +372,7 @@ def _deleted(
     that are being deleted, each with whether the broker must stop its replica. For a topic that is
     being deleted, all replicas are stopped: an earlier controller may have sent them."""
     topics = difference.state.topics
-    gone = [*difference.gone, *(name for name in acknowledged.rows if name not in topics)]
+    gone = [*difference.gone, *(name for name in acknowledged.names() if name not in topics)]
     for name in dict.fromkeys(gone):
         yield from (((name, index), row.is_replica) for index, row in acknowledged.known(name))
     for topic in own:
@@ -292,9 +384,11 @@ def _deleted(
                 yield (topic.name, index), acknowledged.broker_id in partition.replicas
 
 
-def _hosted(acknowledged: AcknowledgedState, topic: Topic) -> Iterator[PartitionRow]:
-    """Yields the partitions that LeaderAndIsr sends to a replica."""
-    for index, partition in _with_state(topic):
+def _hosted(
+    acknowledged: AcknowledgedState, topic: Topic, partitions: Mapping[int, Partition]
+) -> Iterator[PartitionRow]:
+    """Yields those partitions of a topic that LeaderAndIsr sends to a replica."""
+    for index, partition in _with_state(topic, partitions):
         row, state = acknowledged.row(topic, index), partition.state
         if acknowledged.broker_id in partition.replicas and (
             row is None
@@ -308,15 +402,15 @@ def _hosted(acknowledged: AcknowledgedState, topic: Topic) -> Iterator[Partition
 
 def _newer(acknowledged: AcknowledgedState, topic: Topic) -> Iterator[PartitionRow]:
     """Yields the partitions that UpdateMetadata sends."""
-    for index, partition in _with_state(topic):
+    for index, partition in _with_state(topic, topic.partitions):
         row = acknowledged.row(topic, index)
         if row is None or partition.state_version > row.version:
             yield PartitionRow(topic, index, partition, partition.state)
 
 
-def _with_state(topic: Topic) -> Iterator[tuple[int, Any]]:
+def _with_state(topic: Topic, partitions: Mapping[int, Partition]) -> Iterator[tuple[int, Any]]:
     if not topic.deleting:
-        for index, partition in topic.partitions.items():
+        for index, partition in partitions.items():
             if partition.state is not None:
                 yield index, partition
 
@@ -505,7 +599,12 @@ def _shared_metadata(
             lambda: _metadata(state, rows, controller_id, version, -1),
         )
 
-    return _update_metadata(acknowledged, state, rows, controller_id)._replace(body=body)
+    def acknowledge(_answer: Struct) -> None:
+        acknowledged.brokers, acknowledged.controller_epoch = state.brokers, state.controller_epoch
+        if part >= 0:
+            acknowledged.note_part(difference, part)
+
+    return Request(UPDATE_METADATA, UPDATE_METADATA_MAX, body, acknowledge)
 
 
 def _metadata(

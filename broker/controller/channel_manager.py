@@ -154,6 +154,7 @@ class _Channel:
             self.acknowledged.asks_again = True
         offline = self.acknowledged.offline
         try:
+            self.acknowledged.settle()
             difference = self._differences.between(self.acknowledged.base, state)
             for row in next_requests(self.acknowledged, state, self._controller_id, difference):
                 answer = self._connection.call(row.key, row.body, high=row.version_max)

@@ -16,6 +16,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from barnabas.metadata.cluster_state import ClusterState, Partition, Topic
@@ -61,6 +62,8 @@ class StateDifference:
         self.parts = [
             self.newer[at : at + PARTITIONS_MAX] for at in range(0, len(self.newer), PARTITIONS_MAX)
         ]
+        self.newer_names = {row.topic.name for row in self.newer}
+        self._begun: dict[int, Mapping[str, Topic]] = {}
 
     def _compare(self) -> None:
         base, topics = self.base, self.state.topics
@@ -98,6 +101,25 @@ class StateDifference:
     def _host(self, row: PartitionRow, replicas: tuple[int, ...]) -> None:
         for broker_id in replicas:
             self.hosted.setdefault(broker_id, []).append(row)
+
+    def after(self, count: int) -> Mapping[str, Topic]:
+        """Returns the topics of `base` with those that the first parts have as a whole: what a
+        broker knows that was interrupted after `count` parts. Such brokers share it too."""
+        with self._lock:
+            found = self._begun.get(count)
+            if found is None:
+                topics = {row.topic.name: row.topic for part in self.parts[:count] for row in part}
+                for row in self.divided(count):
+                    topics.pop(row.topic.name, None)
+                found = self._begun[count] = MappingProxyType({**self.base, **topics})
+            return found
+
+    def divided(self, count: int) -> list[PartitionRow]:
+        """Returns the rows in the first parts of a topic that the next part goes on with."""
+        if not 0 < count < len(self.parts):
+            return []
+        topic = self.parts[count][0].topic
+        return [row for part in self.parts[:count] for row in part[::-1] if row.topic is topic]
 
     def update_metadata(
         self, part: int, version: int, broker_epoch: int, made: Callable[[], Struct]
