@@ -12,6 +12,7 @@ from simulation.run import does_count, faults_of, simulated
 
 from barnabas.cext.record.records import encode_batch
 from barnabas.controller import elections, reassignments
+from barnabas.controller.controller import Controller
 from barnabas.controller.controller_role import ClusterRole
 from barnabas.coordinator import remote_markers
 from barnabas.coordinator.journal import CoordinatorLog
@@ -170,12 +171,16 @@ def test_a_coordinator_that_answers_while_it_loads_is_found(monkeypatch):
 
 
 def test_a_controller_that_does_not_check_its_epoch_is_found(monkeypatch):
-    """A broker that was the controller writes states, from an outdated view of the brokers."""
+    """A broker that was the controller writes states, from an outdated view of the brokers, which it
+    does not read again."""
 
     def fence(role):
         return () if role._reader.state.controller_id == role._node_id else None
 
     monkeypatch.setattr(ClusterRole, "fence", fence)
+    monkeypatch.setattr(
+        Controller, "_has_no_controller", lambda _controller, state: state.controller_id is None
+    )
     assert found("a controller without fencing", "a controller with epoch", first=12)
 
 
