@@ -171,8 +171,8 @@ def test_a_coordinator_that_answers_while_it_loads_is_found(monkeypatch):
 
 
 def test_a_controller_that_does_not_check_its_epoch_is_found(monkeypatch):
-    """A broker that was the controller writes states, from an outdated view of the brokers, which it
-    does not read again."""
+    """A broker that was the controller writes states, from an outdated view of the brokers, which
+    it does not read again."""
 
     def fence(role):
         return () if role._reader.state.controller_id == role._node_id else None
