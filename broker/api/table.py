@@ -205,11 +205,9 @@ def _late_access(file: str) -> Access:
 
 
 def advertised_versions(table: Mapping[int, Api]) -> tuple[tuple[int, int, int], ...]:
-    """Returns (key, first, last) for ApiVersions, without UNANNOUNCED. Produce's first version is
-    lower than the first supported one, as in Kafka 4.x."""
-    lowest = {k00_produce.KEY: k00_produce.ADVERTISED_MIN}
+    """Returns (key, first, last) for ApiVersions, without UNANNOUNCED."""
     return tuple(
-        (row.key, lowest.get(row.key, row.version_min), row.version_max)
+        (row.key, row.version_min, row.version_max)
         for row in table.values()
         if row.key not in UNANNOUNCED
     )

@@ -4,6 +4,9 @@ For such a batch a network thread delays the request and queues a job; the decod
 with the packages of `barnabas.wire.compression`, which release the GIL while they work. Each piece
 goes to cext (`decode.pyx`), which checks its records and does not keep them: a decompressed batch
 is whole in memory only when it must be compressed again or passes interceptors.
+
+A message set of format 0 or 1 (Produce 0 to 2) is whole in memory too: cext makes a batch of it,
+which is then compressed with the codec of the set or of the topic.
 """
 
 import logging
@@ -28,12 +31,16 @@ def answer_job(job: DecodeJob, intercept: Intercept | None = None) -> None:
     """Decompresses one batch and answers its job; a damaged batch gets an error code. `intercept`
     answers the jobs of topics with interceptors."""
     intercepted = job.intercepted is not None
+    magic = job.old_magic
     try:
-        if job.target_codec is None and not intercepted:
+        if magic is None and job.target_codec is None and not intercepted:
             compression.decompress_into(job.check, job.codec, job.data, size_max=job.size_max)
             job.checked()
             return
-        decoded = bytes(compression.decompress(job.codec, job.data, size_max=job.size_max))
+        content = compression.decompress(
+            job.codec, job.data, size_max=job.size_max, magic=2 if magic is None else magic
+        )
+        decoded = content if magic is None else job.up_convert(content)
     except compression.DecompressedTooLarge:
         job.failed(MESSAGE_TOO_LARGE)
     except compression.CorruptCompressedData:
@@ -41,6 +48,8 @@ def answer_job(job: DecodeJob, intercept: Intercept | None = None) -> None:
     except compression.UnknownCodec:
         job.failed(UNSUPPORTED_COMPRESSION_TYPE)
     else:
+        if decoded is None:
+            return  # refused
         if intercepted and intercept is not None:
             intercept(job, decoded)
         elif intercepted:

@@ -475,6 +475,7 @@ class ReplicaManager:
             "internal": name in INTERNAL_TOPICS,
             "codec": CODECS[config.text("compression.type")],
             "min_insync_replicas": config.integer("min.insync.replicas"),
+            "down_converts": config.boolean("message.downconversion.enable"),
             **self._more_policy(config),
         }
 

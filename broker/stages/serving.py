@@ -33,6 +33,7 @@ from barnabas.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.metadata.producer_ids import allocate_block
 from barnabas.server.decode_pool import decode_threads
+from barnabas.server.down_conversion import down_conversion_threads
 from barnabas.server.request_handlers import ANSWERED_LATER, Answer, RequestHandlers
 from barnabas.stages.bound import Bound, build_principal
 from barnabas.stages.configured import CannotStart
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 
 DECODE_THREADS = 2
+DOWN_CONVERSION_THREADS = 2
 MARKERS = "transaction-markers"  # client id
 HANDLER_THREADS = "num.io.threads"
 FETCHER_THREADS = "num.replica.fetchers"
@@ -137,6 +139,9 @@ def serve(before: Bound) -> Serving:
     decoders = decode_threads(native.produce.decodes, DECODE_THREADS, plugins.intercept)
     undo.callback(decoders.stop)
     decoders.start()
+    converters = down_conversion_threads(native.fetch.conversions, DOWN_CONVERSION_THREADS)
+    undo.callback(converters.stop)
+    converters.start()
     errors, bad_requests = RequestErrors(), BadRequests()
     undo.callback(bad_requests.write)
     quotas = QuotasInForce(before)

@@ -44,6 +44,8 @@ BY_TOPIC = {
     m.FAILED_PRODUCES: ("produces_failed",),
     m.FAILED_FETCHES: ("fetches_failed",),
     m.BYTES_REJECTED: ("bytes_rejected",),
+    m.PRODUCE_CONVERSIONS: ("produce_conversions",),
+    m.FETCH_CONVERSIONS: ("fetch_conversions",),
 }
 ALL_TOPICS = {
     m.INVALID_CRC: ("rejected_corrupt",),

@@ -55,6 +55,14 @@ FAILED_FETCHES = _topics(
     "Those of them that failed with an error which clients do not meet in normal operation",
 )
 BYTES_REJECTED = _topics("BytesRejected", "Bytes of batches larger than max.message.bytes")
+PRODUCE_CONVERSIONS = _topics(
+    "ProduceMessageConversions",
+    "Records of old producers (Produce 0 to 2) converted from the message formats 0 and 1",
+)
+FETCH_CONVERSIONS = _topics(
+    "FetchMessageConversions",
+    "Records converted to the message formats 0 and 1 for old consumers (Fetch 0 to 3)",
+)
 INVALID_CRC = _topics("InvalidMessageCrcRecords", "Batches whose frame or checksum is damaged", ())
 INVALID_SEQUENCE = _topics(
     "InvalidOffsetOrSequenceRecords",

@@ -21,6 +21,7 @@ from barnabas.telemetry.registry import (
     Metric,
     Page,
     Sample,
+    Summary,
     of_mbean,
 )
 from barnabas.telemetry.request_errors import RequestErrors
@@ -66,6 +67,17 @@ TIMES = {
     ),
     "response_send": _time("ResponseSendTimeMs", "Time to send the response, in ms"),
 }
+CONVERSION_TIME = _time(
+    "MessageConversionsTimeMs",
+    "Time to convert records between message formats, in ms; only of Produce and Fetch",
+)
+TEMPORARY_MEMORY = _time(
+    "TemporaryMemoryBytes",
+    "Memory that these conversions took for a time, in bytes; only of Produce and Fetch",
+)
+CONVERTING = ("Fetch", "Produce")
+BYTE_NS = 1024  # cext counts bytes in its histograms of times: this stands for one
+PARTS = (*TIMES, "conversions", "temporary_memory")
 REQUEST_QUEUE = of_mbean(
     "kafka.network:type=RequestChannel,name=RequestQueueSize",
     GAUGE,
@@ -176,6 +188,8 @@ METRICS = (
     REQUESTS,
     ERRORS,
     *TIMES.values(),
+    CONVERSION_TIME,
+    TEMPORARY_MEMORY,
     REQUEST_QUEUE,
     RESPONSE_QUEUE,
     NETWORK_IDLE,
@@ -203,7 +217,7 @@ NOTHING: RequestRow = {
     "parked": 0,
     "versions": {},
     "errors": {},
-    "times": {part: (0, {}) for part in TIMES},
+    "times": {part: (0, {}) for part in PARTS},
 }
 
 
@@ -291,6 +305,19 @@ class NetworkCollector:
         )
         for part, metric in TIMES.items():
             yield metric, [self._time_of(page, name, part, row) for name, row in metrics.items()]
+        rows = {name: metrics[name] for name in CONVERTING}
+        yield (
+            CONVERSION_TIME,
+            [self._time_of(page, name, "conversions", row) for name, row in rows.items()],
+        )
+        yield TEMPORARY_MEMORY, [self._memory_of(page, name, row) for name, row in rows.items()]
+
+    def _memory_of(self, page: Page, name: str, row: RequestRow) -> Sample:
+        labels, summary = self._time_of(page, name, "temporary_memory", row)
+        assert isinstance(summary, Summary)
+        scale = NS_PER_MS / BYTE_NS
+        quantiles = tuple(quantile * scale for quantile in summary.quantiles)
+        return labels, Summary(quantiles, summary.observations, summary.total * scale)
 
     def _time_of(self, page: Page, name: str, part: str, row: RequestRow) -> Sample:
         sum_ns, buckets = row["times"][part]
@@ -369,6 +396,6 @@ def _sum(a: RequestRow, b: RequestRow) -> RequestRow:
                 a["times"][part][0] + b["times"][part][0],
                 added(a["times"][part][1], b["times"][part][1]),
             )
-            for part in TIMES
+            for part in PARTS
         },
     }

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from barnabas.cext.fetch.cold_reads cimport ColdReads, ColdWait
+from barnabas.cext.fetch.down_conversion cimport DownConversionQueue
 from barnabas.cext.fetch.interception cimport RewriteQueue, Rewrites
 from barnabas.cext.fetch.request cimport FetchRequest
 from barnabas.cext.fetch.sessions cimport SessionCache, SessionUse
@@ -15,6 +16,7 @@ cdef struct FetchCore:
     SessionCache* sessions
     ColdReads* cold
     Rewrites* rewrites          # ranges that plugins intercept
+    Rewrites* conversions       # ranges that old fetches get in an older message format
     int32_t fetch_bytes_max     # fetch.max.bytes; live
     bint selects_by_rack        # replica.selector.class
     QuotaSensor* leader_throttle    # leader.replication.throttled.rate; NULL on a single node
@@ -30,7 +32,8 @@ cdef struct FetchWait:          # the state of a Fetch request (Parked.state)
     Watch* watches              # one for each partition; NULL until the request must wait
     int32_t watch_count
     ColdWait* cold              # not NULL: it waits for the disk, and its slices no longer change
-    bint rewrites               # it waits for plugins, after the wait for the disk
+    bint rewrites               # it waits for plugins or conversions, after the wait for the disk
+    bint converts               # its conversions were asked for
     int64_t deadline_ns
 
 cdef class FetchHandler(NativeHandler):
@@ -39,6 +42,7 @@ cdef class FetchHandler(NativeHandler):
     cdef object sessions_owner
     cdef object throttle_owner
     cdef readonly RewriteQueue rewrites
+    cdef readonly DownConversionQueue conversions
     cdef list threads
     cdef void bind(self, Waker* waker)
     cdef object answer_of(self, int status, Response* out)

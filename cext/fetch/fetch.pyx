@@ -46,6 +46,12 @@ Records of partitions in leader.replication.throttled.replicas are counted. Whil
 above leader.replication.throttled.rate, followers that are not in the ISR get none of them (KIP-73;
 Kafka: ReplicaManager.shouldLeaderThrottle).
 
+Versions 0 to 3 get messages of the formats 0 and 1: each range is converted after it was read
+(cext/fetch/down_conversion.pyx). Versions 0 to 2 have no limit for the whole answer, and get nothing
+of a batch that is larger than the limit of its partition. If no message is left of all ranges,
+because they hold only control batches, the request goes on behind them, and waits for records there;
+Kafka sends a fragment at which consumers fail.
+
 A delayed fetch first registers its watches, then reads the partitions' state again, then waits.
 This module keeps no Partition pointer: each look enters its own epoch. Slices hold their segments;
 a request that continues to wait releases them.
@@ -68,11 +74,15 @@ from barnabas.cext.fetch.cold_reads cimport (
     cold_run, cold_wait_is_over, cold_wait_new, cold_wait_release, slice_is_cold,
 )
 from barnabas.cext.fetch.interception cimport (
-    Rewrite, RewriteQueue, rewrite_ask, rewrite_drop, rewrite_is_done,
+    Rewrite, RewriteQueue, rewrite_ask, rewrite_drop, rewrite_is_done, rewrite_new,
+)
+from barnabas.cext.fetch.down_conversion cimport (
+    DOWN_CONVERSION_BYTES_MAX, DownConversionQueue,
 )
 from barnabas.cext.fetch.request cimport (
-    FETCH_FLEXIBLE_FROM, FETCH_NO_MEMORY, FETCH_OK, FETCH_VERSION_MAX, FETCH_VERSION_MIN,
-    PART_OF_UNKNOWN_ID, PART_PRESENT, PART_UNKNOWN, FetchPartition, fetch_may_follow, fetch_parse,
+    FETCH_BATCHES_FROM, FETCH_FLEXIBLE_FROM, FETCH_SOFT_LIMITS_FROM, FETCH_NO_MEMORY, FETCH_OK, FETCH_VERSION_MAX, FETCH_VERSION_MIN,
+    PART_OF_UNKNOWN_ID, PART_PRESENT, PART_UNKNOWN, FetchPartition, fetch_magic, fetch_may_follow,
+    fetch_parse,
     fetch_request_clear, fetch_request_free, fetch_request_init, fetch_same_topic,
 )
 from barnabas.cext.fetch.response cimport fetch_answer, fetch_answer_frame_bytes
@@ -88,7 +98,7 @@ from barnabas.cext.memory.atomics cimport (
     atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_load_pointer, atomic_store_i32,
 )
 from barnabas.cext.memory.counters cimport (
-    COUNT_BYTES_OUT, COUNT_FETCHES, COUNT_FETCHES_FAILED, count, fetch_error_is_expected,
+    COUNT_BYTES_OUT, COUNT_FETCH_CONVERSIONS, COUNT_FETCHES, COUNT_FETCHES_FAILED, count, fetch_error_is_expected,
 )
 from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.memory.sys cimport System
@@ -128,6 +138,12 @@ cdef enum:
     FENCED_LEADER_EPOCH = 74
     TOPIC_AUTHORIZATION_FAILED = 29
     UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    UNSUPPORTED_VERSION = 35
+    KAFKA_STORAGE_ERROR = 56
+    STORAGE_ERROR_FROM = 6      # the first version whose clients know KAFKA_STORAGE_ERROR
+    ZSTD_FROM = 10              # the first version whose clients know zstd
+    CODEC_ZSTD = 4
     UNKNOWN_TOPIC_ID = 100
     FETCH_KEY = 1
     CLUSTER_NAME_BYTES = 13
@@ -164,6 +180,12 @@ cdef inline int16_t refuse(FetchPartition* part, int16_t error, const Partition*
     if p != NULL and (error == NOT_LEADER_OR_FOLLOWER or error == FENCED_LEADER_EPOCH):
         part.leader_id = atomic_load_i32(&p.leader_id)
         part.leader_now_epoch = atomic_load_i32(&p.leader_epoch)
+    return error
+
+cdef int16_t known_error(const FetchRequest* r, int16_t error) noexcept nogil:
+    """Returns the error that clients of the version know, as in Kafka."""
+    if error == KAFKA_STORAGE_ERROR and r.version < STORAGE_ERROR_FROM:
+        return NOT_LEADER_OR_FOLLOWER
     return error
 
 cdef Partition* find(FetchCore* core, FetchPartition* part, int16_t* error) noexcept nogil:
@@ -249,6 +271,8 @@ cdef int16_t look_at(FetchCore* core, const FetchRequest* r, FetchPartition* par
     if p == NULL:
         return refuse(part, error, NULL)
     error = look_into(core, r, part, p, budget, counted_by != NOT_COUNTED)
+    if error != 0:
+        part.error = known_error(r, error)
     if counted_by != NOT_COUNTED:
         count(p.counters, counted_by, COUNT_FETCHES, 1)
         if error != 0 and not fetch_error_is_expected(error):
@@ -312,14 +336,30 @@ cdef int16_t look_into(FetchCore* core, const FetchRequest* r, FetchPartition* p
             partition_sends_high_watermark(p, r.replica_id, part.high_watermark))
         if is_throttled(core, r, p):
             return 0
+    if r.version < ZSTD_FROM:
+        error = old_client_error(r, policy_of(p))
+        if error != 0:
+            return refuse(part, error, NULL)
     error = read_records(
         core, part, p, read_limit(r, part, log_end), log_end, r.isolation == 1, budget)
     part.intercepted = (
         part.slice.size_bytes > 0 and r.replica_id < 0 and fetch_is_intercepted(p))
     return refuse(part, error, NULL) if error != 0 else 0
 
+cdef inline const ProducePolicy* policy_of(Partition* p) noexcept nogil:
+    return <const ProducePolicy*>atomic_load_pointer(<void**>&p.policy)
+
 cdef inline bint fetch_is_intercepted(Partition* p) noexcept nogil:
-    return (<ProducePolicy*>atomic_load_pointer(<void**>&p.policy)).fetch_intercepted
+    return policy_of(p).fetch_intercepted
+
+cdef int16_t old_client_error(const FetchRequest* r, const ProducePolicy* policy) noexcept nogil:
+    """Returns an error if the topic's settings keep its records from clients of an old version, as
+    in Kafka: its compression.type is zstd, or message.downconversion.enable is false."""
+    if policy.codec == CODEC_ZSTD:
+        return UNSUPPORTED_COMPRESSION_TYPE
+    if r.version < FETCH_BATCHES_FROM and r.replica_id < 0 and not policy.down_converts:
+        return UNSUPPORTED_VERSION
+    return 0
 
 # ---- all partitions
 
@@ -334,6 +374,10 @@ cdef void look(FetchCore* core, FetchRequest* r, bint first_time, Budget* budget
     budget.bytes_left = r.max_bytes
     if budget.bytes_left > atomic_load_i32(&core.fetch_bytes_max):
         budget.bytes_left = atomic_load_i32(&core.fetch_bytes_max)
+    if r.version < FETCH_BATCHES_FROM:
+        budget.bytes_left = min(budget.bytes_left, <int64_t>DOWN_CONVERSION_BYTES_MAX)
+        if r.version < FETCH_SOFT_LIMITS_FROM:
+            budget.bytes_found = 1      # until the end: so no batch is read whole beyond the limits
     if budget.bytes_left < 0:
         budget.bytes_left = 0
     if budget.bytes_left > INT32_LAST - frame_bytes:
@@ -363,6 +407,8 @@ cdef void look(FetchCore* core, FetchRequest* r, bint first_time, Budget* budget
             budget.bytes_left -= part.slice.size_bytes + part.aborted.count * ABORTED_ANSWER_BYTES
             if budget.bytes_left < 0:
                 budget.bytes_left = 0
+    if r.version < FETCH_SOFT_LIMITS_FROM:
+        budget.bytes_found -= 1
     epoch_leave(table_epochs(core.table), slot)
 
 cdef bint is_enough(FetchCore* core, const FetchRequest* r, const Budget* found) noexcept nogil:
@@ -489,7 +535,7 @@ cdef void settle_records(FetchRequest* r) noexcept nogil:
     for i in range(r.part_count):
         error = slice_settle(&r.parts[i].slice)
         if error != 0:
-            refuse(&r.parts[i], error, NULL)
+            refuse(&r.parts[i], known_error(r, error), NULL)
 
 cdef void count_answer(FetchCore* core, FetchWait* w, const Request* request, int16_t error) noexcept nogil:
     """Counts the errors of the answered partitions, bytes by topic, and those of throttled
@@ -574,6 +620,95 @@ cdef int answer(FetchCore* core, FetchWait* w, const Request* request, int16_t e
     wait_free(core, w)
     return HANDLER_DONE if written else HANDLER_CLOSE
 
+cdef bint hand_to_conversion(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
+    """Returns whether some range must be converted first. If the queue is full, the partition gets a
+    retriable error."""
+    cdef FetchPartition* part
+    cdef Rewrite* asked
+    cdef Partition* p
+    cdef int16_t error
+    cdef int32_t i
+    cdef int slot
+    cdef bint waits = False
+    settle_records(&w.r)
+    slot = epoch_enter(table_epochs(core.table))
+    for i in range(w.r.part_count):
+        part = &w.r.parts[i]
+        if part.slice.size_bytes == 0:
+            continue
+        asked = NULL
+        p = find(core, part, &error)
+        if p != NULL:
+            asked = rewrite_new(
+                core.conversions, request.thread_index, request.connection_id, p, &part.slice)
+        if asked != NULL:
+            asked.magic = fetch_magic(&w.r)
+            asked.first_offset = part.offset
+            asked.inflated_bytes_max = policy_of(p).decompressed_bytes_max
+            if part.rewrite != NULL:        # what plugins made is converted
+                asked.source, asked.source_bytes = part.rewrite.made, part.rewrite.made_bytes
+                part.rewrite.made = NULL
+        rewrite_drop(part.rewrite)
+        part.rewrite = rewrite_ask(asked)
+        if part.rewrite == NULL:
+            refuse_records(part, REQUEST_TIMED_OUT)
+        waits |= part.rewrite != NULL
+    epoch_leave(table_epochs(core.table), slot)
+    return waits
+
+cdef bint is_barren(FetchWait* w) noexcept nogil:
+    """Returns whether no message is left of the ranges, and another look finds others behind them."""
+    cdef FetchPartition* part
+    cdef bint skips = False
+    cdef int32_t i
+    for i in range(w.r.part_count):
+        part = &w.r.parts[i]
+        if part.error != 0 or (part.rewrite != NULL and part.rewrite.made_bytes > 0):
+            return False
+    for i in range(w.r.part_count):
+        part = &w.r.parts[i]
+        if part.rewrite != NULL and part.rewrite.next_offset > part.offset:
+            part.offset = part.rewrite.next_offset
+            skips = True
+    return skips
+
+cdef void count_conversions(FetchCore* core, FetchWait* w, Request* request) noexcept nogil:
+    cdef FetchPartition* part
+    cdef Partition* p
+    cdef int16_t absent
+    cdef int32_t i
+    cdef int slot = epoch_enter(table_epochs(core.table))
+    for i in range(w.r.part_count):
+        part = &w.r.parts[i]
+        if part.rewrite == NULL or not rewrite_is_done(part.rewrite):
+            continue
+        request.conversion_ns += part.rewrite.conversion_ns
+        request.conversion_bytes += part.rewrite.conversion_bytes
+        p = find(core, part, &absent)
+        if p != NULL:
+            count(p.counters, request.thread_index, COUNT_FETCH_CONVERSIONS,
+                  part.rewrite.converted_count)
+    epoch_leave(table_epochs(core.table), slot)
+
+cdef int convert(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked) noexcept nogil:
+    if not hand_to_conversion(core, w, request):
+        return answer(core, w, request, 0, out)
+    w.rewrites = w.converts = True
+    return handler_parks(parked, w, now_ns(core) + REWRITE_WAIT_NS)
+
+cdef inline int convert_or_answer(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked) noexcept nogil:
+    if w.r.version < FETCH_BATCHES_FROM and not w.converts:
+        return convert(core, w, request, out, parked)
+    return answer(core, w, request, 0, out)
+
+cdef int wait_for_messages(FetchCore* core, FetchWait* w, Request* request, Response* out, Parked* parked) noexcept nogil:
+    """Looks behind the records of which no message is left, and waits if there are none."""
+    w.rewrites = w.converts = False
+    cold_wait_release(w.cold)
+    w.cold = NULL
+    fetch_request_clear(&w.r)
+    return look_or_wait(core, w, request, out, parked, False, False)
+
 cdef bint hand_to_plugins(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
     """Returns whether plugins must process some range first. They see verified bytes only. If the
     queue is full, the partition gets a retriable error."""
@@ -596,8 +731,8 @@ cdef bint hand_to_plugins(FetchCore* core, FetchWait* w, const Request* request)
             continue
         p = find(core, part, &error)
         if p != NULL:
-            part.rewrite = rewrite_ask(
-                core.rewrites, request.thread_index, request.connection_id, p, &part.slice)
+            part.rewrite = rewrite_ask(rewrite_new(
+                core.rewrites, request.thread_index, request.connection_id, p, &part.slice))
         if part.rewrite == NULL:
             refuse_records(part, REQUEST_TIMED_OUT)
         asked |= part.rewrite != NULL
@@ -619,8 +754,9 @@ cdef bint plugins_are_done(FetchWait* w) noexcept nogil:
             return False
     return True
 
-cdef int take_rewritten(FetchCore* core, FetchWait* w, const Request* request, Response* out) noexcept nogil:
-    """Answers with the plugins' results, after they finished or their time is over."""
+cdef int take_rewritten(FetchCore* core, FetchWait* w, Request* request, Response* out, Parked* parked) noexcept nogil:
+    """Goes on with the results of plugins or conversions, after they finished or their time is
+    over."""
     cdef Rewrite* rewrite
     cdef int64_t left = INT32_LAST - fetch_answer_frame_bytes(&w.r)
     cdef int32_t i
@@ -636,12 +772,17 @@ cdef int take_rewritten(FetchCore* core, FetchWait* w, const Request* request, R
             refuse_records(&w.r.parts[i], MESSAGE_TOO_LARGE)
         else:
             left -= rewrite.made_bytes
-    return answer(core, w, request, 0, out)
+    if w.converts:
+        count_conversions(core, w, request)
+        if is_barren(w):
+            return wait_for_messages(core, w, request, out, parked)
+    return convert_or_answer(core, w, request, out, parked)
 
 cdef int finish(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked) noexcept nogil:
-    """Answers when the records are in memory; plugins of the topic process them first."""
+    """Answers when the records are in memory; plugins of the topic process them first, and then
+    they are converted for old versions."""
     if not hand_to_plugins(core, w, request):
-        return answer(core, w, request, 0, out)
+        return convert_or_answer(core, w, request, out, parked)
     w.rewrites = True
     return handler_parks(parked, w, now_ns(core) + REWRITE_WAIT_NS)
 
@@ -678,7 +819,7 @@ cdef int settle(FetchCore* core, FetchWait* w, const Request* request, Response*
         return finish(core, w, request, out, parked)
     return handler_parks(parked, w, now_ns(core) + COLD_WAIT_NS)
 
-cdef int look_or_wait(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked, bint first_time, bint expired) noexcept nogil:
+cdef int look_or_wait(FetchCore* core, FetchWait* w, Request* request, Response* out, Parked* parked, bint first_time, bint expired) noexcept nogil:
     cdef Budget found
     look(core, &w.r, first_time, &found, request.thread_index)
     if expired or is_enough(core, &w.r, &found):
@@ -740,7 +881,7 @@ cdef int native_resume(void* context, Request* request, Response* out, Parked* p
     if w.rewrites:
         if not expired and not plugins_are_done(w):
             return HANDLER_PARKED
-        return take_rewritten(core, w, request, out)
+        return take_rewritten(core, w, request, out, parked)
     if w.cold != NULL:
         if not expired and not cold_wait_is_over(w.cold):
             return HANDLER_PARKED
@@ -868,6 +1009,8 @@ cdef class FetchHandler(NativeHandler):
         self.table_owner, self.sessions_owner, self.threads = table, sessions, []
         self.rewrites = RewriteQueue(REWRITES_MAX)
         self.core.rewrites = self.rewrites.serve(table)
+        self.conversions = DownConversionQueue(REWRITES_MAX)
+        self.core.conversions = self.conversions.serve(table)
         self.declare(
             ((FETCH_KEY, FETCH_VERSION_MIN, FETCH_VERSION_MAX),),
             &self.core, native_handle, native_resume, native_abandon)
@@ -899,6 +1042,7 @@ cdef class FetchHandler(NativeHandler):
         """Ends the threads after they read all queued ranges. Call it after the reactor has stopped
         and before the table closes."""
         self.rewrites.close()
+        self.conversions.close()
         cold_close(self.core.cold)
         for thread in self.threads:
             thread.join()

@@ -1,4 +1,5 @@
-"""Ranges of records that plugins process before a fetch sends them; see interception.pyx."""
+"""Ranges of records that are processed before a fetch sends them: by plugins (interception.pyx), or
+to convert them to an older message format (down_conversion.pyx)."""
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from barnabas.cext.log.log cimport LogSlice
@@ -24,6 +25,16 @@ cdef struct Rewrite:
     uint8_t* made               # what is sent, when done without an error
     int64_t made_bytes
     int16_t error
+    # of a conversion
+    int32_t magic               # the message format to convert to: 0 or 1
+    int64_t first_offset        # of the fetch
+    int64_t inflated_bytes_max  # of one batch
+    uint8_t* source             # bytes to convert in place of the range, made by plugins; or NULL
+    int64_t source_bytes
+    int64_t converted_count     # records
+    int64_t next_offset         # behind the last batch that was converted or left out; 0: none was
+    int64_t conversion_ns
+    int64_t conversion_bytes    # memory that it took
 
 cdef struct Rewrites:
     Table* table
@@ -35,8 +46,14 @@ cdef class RewriteQueue(JobQueue):
     cdef object table_owner
     cdef Rewrites* serve(self, table) except NULL
 
-# The caller is inside an epoch. Returns NULL if the queue is full or closed, or memory ran out.
-cdef Rewrite* rewrite_ask(Rewrites* rewrites, int32_t thread_index, uint64_t connection_id, const Partition* p, const LogSlice* slice) noexcept nogil
+# Makes a job for a range of `p`. The caller is inside an epoch. Returns NULL without memory.
+cdef Rewrite* rewrite_new(Rewrites* rewrites, int32_t thread_index, uint64_t connection_id, const Partition* p, const LogSlice* slice) noexcept nogil
+# Queues the job. Frees it and returns NULL if the queue is full or closed. Ignores NULL.
+cdef Rewrite* rewrite_ask(Rewrite* made) noexcept nogil
+# Gives a job back to its request, or frees it if the request is gone.
+cdef void rewrite_finish(Rewrite* rewrite) noexcept nogil
+# Reads `size` bytes of the range from its byte `at` on. Returns 0 or -errno.
+cdef int rewrite_read(Rewrite* rewrite, int64_t at, uint8_t* into, int64_t size) noexcept nogil
 cdef bint rewrite_is_done(Rewrite* rewrite) noexcept nogil
 # Releases the job in any state; ignores NULL.
 cdef void rewrite_drop(Rewrite* rewrite) noexcept nogil

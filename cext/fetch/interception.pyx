@@ -12,7 +12,8 @@ broker/server/interceptors.py.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t
+from libc.errno cimport EIO
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
@@ -30,7 +31,7 @@ cdef enum:
     GROWN_BYTES = 1 << 20
 
 
-cdef Rewrite* rewrite_ask(
+cdef Rewrite* rewrite_new(
     Rewrites* rewrites, int32_t thread_index, uint64_t connection_id, const Partition* p,
     const LogSlice* slice,
 ) noexcept nogil:
@@ -49,14 +50,22 @@ cdef Rewrite* rewrite_ask(
     made.topic_bytes = p.topic_bytes
     made.partition = p.index
     memcpy(made.topic, p.topic, p.topic_bytes)
-    pthread_mutex_lock(&rewrites.jobs.lock)
-    if not jobs_put(rewrites.jobs, &made.job):
-        pthread_mutex_unlock(&rewrites.jobs.lock)
-        free(made)
-        return NULL
     segment_retain(made.segment)
-    pthread_mutex_unlock(&rewrites.jobs.lock)
     return made
+
+
+cdef Rewrite* rewrite_ask(Rewrite* made) noexcept nogil:
+    cdef Jobs* jobs
+    cdef bint queued
+    if made == NULL:
+        return NULL
+    jobs = made.rewrites.jobs
+    pthread_mutex_lock(&jobs.lock)
+    queued = jobs_put(jobs, &made.job)
+    pthread_mutex_unlock(&jobs.lock)
+    if not queued:
+        _free(made)
+    return made if queued else NULL
 
 
 cdef bint rewrite_is_done(Rewrite* rewrite) noexcept nogil:
@@ -70,6 +79,7 @@ cdef bint rewrite_is_done(Rewrite* rewrite) noexcept nogil:
 cdef void _free(Rewrite* rewrite) noexcept nogil:
     segment_release(rewrite.segment)
     free(rewrite.made)
+    free(rewrite.source)
     free(rewrite)
 
 
@@ -90,7 +100,7 @@ cdef void rewrite_drop(Rewrite* rewrite) noexcept nogil:
         _free(rewrite)
 
 
-cdef void _finish(Rewrite* rewrite) noexcept nogil:
+cdef void rewrite_finish(Rewrite* rewrite) noexcept nogil:
     cdef Rewrites* rewrites = rewrite.rewrites
     cdef bint dropped
     pthread_mutex_lock(&rewrites.jobs.lock)
@@ -103,6 +113,21 @@ cdef void _finish(Rewrite* rewrite) noexcept nogil:
     pthread_mutex_unlock(&rewrites.jobs.lock)
     if dropped:
         _free(rewrite)
+
+
+cdef int rewrite_read(Rewrite* rewrite, int64_t at, uint8_t* into, int64_t size) noexcept nogil:
+    cdef System* system = table_system(rewrite.rewrites.table)
+    cdef int fd = segment_fd(rewrite.segment, system)
+    cdef int64_t done = 0
+    cdef ssize_t got
+    if fd < 0:
+        return fd
+    while done < size:
+        got = system.pread(system, fd, into + done, size - done, rewrite.position + at + done)
+        if got <= 0:
+            return <int>got if got < 0 else -EIO
+        done += got
+    return 0
 
 
 @cython.no_gc_clear         # __dealloc__ of jobs needs its references
@@ -149,7 +174,7 @@ cdef class RewriteJob:
     def __dealloc__(self):
         if self.rewrite != NULL:
             self.rewrite.error = ERROR_UNKNOWN_SERVER_ERROR
-            _finish(self.rewrite)
+            rewrite_finish(self.rewrite)
 
     cdef Rewrite* _unanswered(self) except NULL:
         if self.rewrite == NULL:
@@ -159,22 +184,13 @@ cdef class RewriteJob:
     def read(self):
         """Reads and returns the bytes of the range. Raises OSError."""
         cdef Rewrite* rewrite = self._unanswered()
-        cdef System* system = table_system(self.queue.rewrites.table)
         cdef bytes whole = PyBytes_FromStringAndSize(NULL, rewrite.size_bytes)
-        cdef char* at = PyBytes_AS_STRING(whole)
-        cdef int64_t done = 0
-        cdef ssize_t got = 0
-        cdef int fd
+        cdef uint8_t* into = <uint8_t*>PyBytes_AS_STRING(whole)
+        cdef int status
         with nogil:
-            fd = segment_fd(rewrite.segment, system)
-            while fd >= 0 and done < rewrite.size_bytes:
-                got = system.pread(
-                    system, fd, at + done, rewrite.size_bytes - done, rewrite.position + done)
-                if got <= 0:
-                    break
-                done += got
-        if done != rewrite.size_bytes:
-            raise OSError(-got if got < 0 else 0, "a range could not be read whole")
+            status = rewrite_read(rewrite, 0, into, rewrite.size_bytes)
+        if status != 0:
+            raise OSError(-status, "a range could not be read whole")
         return whole
 
     def done(self, bytes records not None):
@@ -191,7 +207,7 @@ cdef class RewriteJob:
         rewrite.made_bytes = size
         self.rewrite = NULL
         with nogil:
-            _finish(rewrite)
+            rewrite_finish(rewrite)
 
     def failed(self, int code):
         """Fails the job: the consumer gets this Kafka error code for the partition."""
@@ -199,4 +215,4 @@ cdef class RewriteJob:
         rewrite.error = <int16_t>(code if code else ERROR_UNKNOWN_SERVER_ERROR)
         self.rewrite = NULL
         with nogil:
-            _finish(rewrite)
+            rewrite_finish(rewrite)

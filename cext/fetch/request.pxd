@@ -8,7 +8,9 @@ from barnabas.cext.log.log cimport LogSlice
 from barnabas.cext.log.txn_index cimport AbortedTxns
 
 cdef enum:
-    FETCH_VERSION_MIN = 4
+    FETCH_VERSION_MIN = 0
+    FETCH_SOFT_LIMITS_FROM = 3  # an answer has a limit, and one batch may exceed the limits
+    FETCH_BATCHES_FROM = 4      # records of format 2; below it messages of format 1, below 2 of 0
     FETCH_VERSION_MAX = 18
     FETCH_RACK_FROM = 11        # a consumer may read from a follower
     FETCH_FLEXIBLE_FROM = 12
@@ -44,9 +46,9 @@ cdef struct FetchPartition:
     # what was found
     int16_t error
     int8_t absent               # PART_PRESENT, PART_OF_UNKNOWN_ID or PART_UNKNOWN
+    int8_t intercepted          # plugins look at the records: the topic's policy says so
     bint diverging
     bint in_answer              # the answer contains it
-    bint intercepted            # plugins look at the records: the topic's policy says so
     int32_t diverging_epoch
     int64_t diverging_end
     bint has_news                # the follower does not know the high watermark yet
@@ -81,6 +83,10 @@ cdef struct FetchRequest:
     int32_t rack_bytes          # 0: none
     int32_t listener_index      # of the connection
     Buffer names                # names copied from a session, when the request has none
+
+cdef inline int fetch_magic(const FetchRequest* r) noexcept nogil:
+    """Returns the newest message format that the version may have."""
+    return 2 if r.version >= FETCH_BATCHES_FROM else 1 if r.version >= 2 else 0
 
 cdef inline bint fetch_may_follow(const FetchRequest* r) noexcept nogil:
     """Returns whether a follower may answer: consumers of a version that has a rack (KIP-392)."""

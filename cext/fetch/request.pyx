@@ -1,7 +1,7 @@
-"""Parses the Fetch request, versions 4 to 18, without the GIL, from untrusted bytes.
+"""Parses the Fetch request, versions 0 to 18, without the GIL, from untrusted bytes.
 
     replicaId int32            up to 14; from 15 in tag 1: replicaId int32, replicaEpoch int64
-    maxWaitMs, minBytes, maxBytes int32; isolationLevel int8
+    maxWaitMs, minBytes int32; maxBytes int32 (from 3); isolationLevel int8 (from 4)
     sessionId, sessionEpoch int32                           from 7
     topics [] of
         topic string (id from 13)
@@ -19,6 +19,7 @@ ascend and a known tagged field has exactly its size; no bytes remain at the end
 needs at most about 12 times the request's bytes, and FETCH_PARTITIONS_MAX limits it. Next:
 fetch.pyx.
 """
+from libc.stdint cimport INT32_MAX
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
@@ -238,8 +239,11 @@ cdef int fetch_parse(FetchRequest* r, const uint8_t* body, int64_t size_bytes, i
         r.replica_id = cursor_i32(&c)
     r.max_wait_ms = cursor_i32(&c)
     r.min_bytes = cursor_i32(&c)
-    r.max_bytes = cursor_i32(&c)
-    r.isolation = cursor_i8(&c)
+    if version >= FETCH_BATCHES_FROM:
+        r.max_bytes = cursor_i32(&c)
+        r.isolation = cursor_i8(&c)
+    else:
+        r.max_bytes = cursor_i32(&c) if version >= FETCH_SOFT_LIMITS_FROM else INT32_MAX
     if version >= FETCH_SESSIONS_FROM:
         r.session_id = cursor_i32(&c)
         r.session_epoch = cursor_i32(&c)

@@ -1,13 +1,14 @@
-"""The Fetch answer, versions 4 to 18, as bytes with slices of log files in between.
+"""The Fetch answer, versions 0 to 18, as bytes with slices of log files in between.
 
-    throttleTimeMs int32
+    throttleTimeMs int32                                    from 1
     errorCode int16, sessionId int32                        from 7
     responses [] of
         topic string (id from 13)
         partitions [] of
-            partitionIndex int32, errorCode int16, highWatermark int64, lastStableOffset int64
+            partitionIndex int32, errorCode int16, highWatermark int64
+            lastStableOffset int64                          from 4
             logStartOffset int64                            from 5
-            abortedTransactions [] or null                  see below
+            abortedTransactions [] or null                  from 4, see below
                 producerId int64, firstOffset int64
             preferredReadReplica int32                      from 11
             records: length and bytes                       never null, as in Kafka
@@ -26,7 +27,7 @@ from barnabas.cext.codec.buffer cimport (
 )
 from barnabas.cext.codec.fields cimport write_count, write_string
 from barnabas.cext.fetch.request cimport (
-    FETCH_FLEXIBLE_FROM, FETCH_IDS_FROM, FETCH_RACK_FROM, FETCH_SESSIONS_FROM, PART_ORDERS, PART_PRESENT,
+    FETCH_BATCHES_FROM, FETCH_FLEXIBLE_FROM, FETCH_IDS_FROM, FETCH_RACK_FROM, FETCH_SESSIONS_FROM, PART_ORDERS, PART_PRESENT,
     FetchPartition, fetch_same_topic,
 )
 from barnabas.cext.network.handler cimport response_add_slice, response_begin, response_end
@@ -132,10 +133,11 @@ cdef void write_partition(Response* out, const FetchRequest* r, FetchPartition* 
     buffer_i32(b, part.key.index)
     buffer_i16(b, part.error)
     buffer_i64(b, part.high_watermark)
-    buffer_i64(b, part.last_stable_offset)
-    if r.version >= 5:
-        buffer_i64(b, part.log_start_offset)
-    write_aborted(b, r, part)
+    if r.version >= FETCH_BATCHES_FROM:
+        buffer_i64(b, part.last_stable_offset)
+        if r.version >= 5:
+            buffer_i64(b, part.log_start_offset)
+        write_aborted(b, r, part)
     if r.version >= FETCH_RACK_FROM:
         buffer_i32(b, part.preferred_replica)
     if part.rewrite != NULL:    # the bytes that plugins made replace the slice
@@ -172,7 +174,8 @@ cdef void write_topics(FetchRequest* r, Response* out) noexcept nogil:
 cdef bint fetch_answer(FetchRequest* r, int32_t correlation_id, int16_t error, int32_t session_id, Response* out) noexcept nogil:
     cdef bint flexible = r.version >= FETCH_FLEXIBLE_FROM
     response_begin(out, correlation_id, flexible)
-    buffer_i32(&out.bytes, 0)   # throttleTimeMs: this handler never throttles
+    if r.version >= 1:
+        buffer_i32(&out.bytes, 0)   # throttleTimeMs: this handler never throttles
     if r.version >= FETCH_SESSIONS_FROM:
         buffer_i16(&out.bytes, error)
         buffer_i32(&out.bytes, session_id)

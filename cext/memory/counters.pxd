@@ -27,7 +27,9 @@ cdef enum:                          # what a topic counts; see COUNT_NAMES
     COUNT_FETCHES = 15              # partitions of requests
     COUNT_FETCHES_FAILED = 16       # of them, likewise
     COUNT_BYTES_OUT = 17
-    COUNTS = 18
+    COUNT_PRODUCE_CONVERSIONS = 18  # records converted from an older format
+    COUNT_FETCH_CONVERSIONS = 19    # records converted to an older format
+    COUNTS = 20
 
 cdef enum:
     STRIPES = 8                     # a power of two; more threads share

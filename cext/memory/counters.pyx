@@ -16,7 +16,7 @@ COUNT_NAMES = (
     "batches", "messages", "bytes", "duplicates", "rejected_corrupt", "rejected_invalid",
     "rejected_no_key", "rejected_timestamp", "rejected_too_large", "rejected_codec",
     "rejected_sequence", "rejected_other", "produces", "produces_failed", "bytes_rejected",
-    "fetches", "fetches_failed", "bytes_out",
+    "fetches", "fetches_failed", "bytes_out", "produce_conversions", "fetch_conversions",
 )
 
 

@@ -49,6 +49,8 @@ cdef struct Request:
     bint native                 # and then returns it to its native handler
     QuotaBinding* quota         # of its client, while its connection lives; NULL: no quotas exist
     int8_t asked_count          # how often Python has decided on rights for it
+    int64_t conversion_ns       # time in which its records were converted between message formats
+    int64_t conversion_bytes    # memory that this took for a time
 
 cdef struct ResponseSlice:
     int64_t after_byte          # it is sent after this number of bytes of `bytes`

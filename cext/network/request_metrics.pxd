@@ -28,6 +28,8 @@ cdef enum:
     TIME_REMOTE
     TIME_RESPONSE_QUEUE
     TIME_RESPONSE_SEND
+    TIME_CONVERSIONS                # of records between message formats
+    TEMPORARY_MEMORY                # for conversions: 1,024 stands for a byte
     TIMES
 
 cdef enum:
@@ -70,6 +72,7 @@ cdef inline void metrics_begin(RequestMetricsTable* f, Request* q) noexcept nogi
     """Call it before a request is handled: it tells the request where to count its errors."""
     cdef RequestMetrics* found
     q.from_follower = False
+    q.conversion_ns = q.conversion_bytes = 0
     found = metrics_of(f, q)
     q.errors = &found.errors[1] if found != NULL else NULL
 
@@ -81,6 +84,9 @@ cdef inline void metrics_handled(RequestMetricsTable* f, const Request* q, int64
     if found == NULL:
         return
     found.requests[q.api_version if 0 <= q.api_version < VERSIONS_MAX else VERSIONS_MAX - 1] += 1
+    if q.conversion_ns:
+        histogram_add(&found.times[TIME_CONVERSIONS], q.conversion_ns)
+        histogram_add(&found.times[TEMPORARY_MEMORY], q.conversion_bytes * 1024)
     if began_ns > q.received_ns:
         histogram_add(&found.times[TIME_REQUEST_QUEUE], began_ns - q.received_ns)
     else:

@@ -5,7 +5,8 @@ from libc.stdlib cimport calloc, free
 from barnabas.cext.memory.atomics cimport atomic_load_pointer, atomic_store_pointer
 from barnabas.cext.memory.histogram cimport histogram_sum
 
-TIME_NAMES = ("total", "request_queue", "local", "remote", "response_queue", "response_send")
+TIME_NAMES = ("total", "request_queue", "local", "remote", "response_queue", "response_send",
+              "conversions", "temporary_memory")
 
 
 cdef bint metrics_init(RequestMetricsTable* f, int32_t key_count) noexcept nogil:

@@ -17,6 +17,7 @@ cdef struct ProducePolicy:
     int16_t min_insync_replicas
     int8_t produce_intercepted      # a plugin intercepts Produce
     int8_t fetch_intercepted        # a plugin intercepts Fetch
+    int8_t down_converts            # message.downconversion.enable
 
 cdef struct Entries:
     int32_t capacity

@@ -203,6 +203,7 @@ cdef ProducePolicy* policy_new(dict changes, const ProducePolicy* old) except NU
         rules.min_insync_replicas = 1
         rules.produce_intercepted = False
         rules.fetch_intercepted = False
+        rules.down_converts = True
     for name, value in changes.items():
         if name == "message_bytes_max":
             rules.message_bytes_max = value
@@ -228,6 +229,8 @@ cdef ProducePolicy* policy_new(dict changes, const ProducePolicy* old) except NU
             rules.produce_intercepted = bool(value)
         elif name == "fetch_intercepted":
             rules.fetch_intercepted = bool(value)
+        elif name == "down_converts":
+            rules.down_converts = bool(value)
         else:
             raise TypeError(f"{name} is no policy: see PartitionTable.set_policy")
     made = <ProducePolicy*>malloc(sizeof(ProducePolicy))

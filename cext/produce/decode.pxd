@@ -8,6 +8,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from barnabas.cext.memory.job_queue cimport Job, JobQueue, Jobs
 from barnabas.cext.partition.partitions cimport Partition, Table
+from barnabas.cext.record.conversion cimport MessageSet
+from barnabas.cext.record.messageset cimport MessageView
 from barnabas.cext.record.record_walk cimport RecordWalk
 from barnabas.cext.record.records cimport BATCH_OVERHEAD, BatchHeader
 from barnabas.cext.record.validate cimport BodyRules, Verdict
@@ -28,7 +30,14 @@ cdef struct DecodeWork:
     DecodeWork* sibling
     DecodeGroup* group          # NULL: the request has ended, and the job is freed when it is done
     const uint8_t* batch        # request memory
-    BatchHeader h
+    const uint8_t* body         # in it: what is to be decompressed, while the job is queued
+    int64_t body_bytes
+    int old_magic               # 0 or 1: a message set, which becomes a batch; -1: a batch
+    MessageView wrapper         # of a message set with a codec; its pointers are NULL
+    int codec                   # of `body`
+    BatchHeader h               # of a message set: once it is converted
+    int64_t conversion_ns
+    int64_t conversion_bytes
     uint8_t header[BATCH_OVERHEAD]
     BodyRules rules
     int target_codec            # -1: the batch is only checked
@@ -50,6 +59,9 @@ cdef void decode_group_init(DecodeGroup* group, Table* table, int32_t thread_ind
 # `intercepted` is the partition whose plugins process the batch; NULL: none do.
 # Returns False and makes no job if the queue is full or closed, or if memory ran out.
 cdef bint decode_submit(Jobs* jobs, DecodeGroup* group, const uint8_t* batch, const BatchHeader* h, const BodyRules* rules, int target_codec, int64_t size_max, const Partition* intercepted) noexcept nogil
+# The same for a message set of format 0 or 1 that message_set_accept has accepted. `codec`: of the
+# batch that it becomes.
+cdef bint decode_submit_old(Jobs* jobs, DecodeGroup* group, const uint8_t* records, const MessageSet* found, const BodyRules* rules, int codec, int64_t size_max, const Partition* intercepted) noexcept nogil
 cdef int32_t decode_pending(Jobs* jobs, DecodeGroup* group) noexcept nogil
 # Returns the completed job of a batch of the group, or NULL if the batch has no job.
 cdef DecodeWork* decode_result(DecodeGroup* group, const uint8_t* batch) noexcept nogil

@@ -10,18 +10,23 @@ A batch whose topic has interceptors is a job too, with any codec: the Python th
 (look), calls the plugins, and accepts it, rejects it with a message for the client, or supplies
 another batch in its place. broker/hooks has the plugins and their budgets.
 
+A message set of format 0 or 1 that is compressed, or whose batch must be, is a job too. The thread
+decompresses the wrapper's content whole, up_convert() makes a batch of format 2 of it without the
+GIL, and from then on the job is that of an uncompressed batch, which is compressed again.
+
 Limits: the queue holds depth_max jobs; if it is full, the producer gets a retriable error. A queued
 job holds no copy of its batch; the request holds it, and the reactor's budget bounds that memory.
 Next on the data path: cext/record/validate.pyx; broker/server/decode_pool.py takes the jobs.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from barnabas.cext.codec.crc cimport crc32c
-from barnabas.cext.codec.endian cimport be16_store, be32_store
+from barnabas.cext.codec.buffer cimport Buffer, buffer_free, buffer_init
+from barnabas.cext.codec.endian cimport be16_store
+from barnabas.cext.memory.condition cimport monotonic_now_ns
 from barnabas.cext.memory.counters cimport (
     COUNT_REJECTED_INVALID, COUNT_REJECTED_OTHER, COUNT_REJECTED_TOO_LARGE,
 )
@@ -31,9 +36,10 @@ from barnabas.cext.memory.job_queue cimport (
 from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.partition.partitions cimport table_wake
 from barnabas.cext.record.record_walk cimport walk_begin, walk_end, walk_piece
+from barnabas.cext.record.conversion cimport batch_seal, message_set_up
+from barnabas.cext.record.messageset cimport message_view
 from barnabas.cext.record.records cimport (
-    AT_ATTRIBUTES, AT_BATCH_LENGTH, AT_CRC, ATTR_APPEND_TIME, ATTR_CODEC_MASK, LOG_OVERHEAD,
-    RECORDS_OK, batch_crc_check, batch_header, batch_size,
+    AT_ATTRIBUTES, ATTR_APPEND_TIME, ATTR_CODEC_MASK, RECORDS_OK, batch_crc_check, batch_header, batch_size,
 )
 from barnabas.cext.codec.error_codes cimport ERROR_REQUEST_TIMED_OUT
 from barnabas.cext.record.validate cimport ERROR_INVALID_RECORD, body_check, verdict_of
@@ -60,12 +66,46 @@ cdef bint decode_submit(
     cdef DecodeWork* work = <DecodeWork*>calloc(1, sizeof(DecodeWork))
     if work == NULL:
         return False
-    work.group = group
     work.batch = batch
+    work.old_magic = -1
+    work.body = batch + BATCH_OVERHEAD
+    work.body_bytes = batch_size(h) - BATCH_OVERHEAD
+    work.codec = h.attributes & ATTR_CODEC_MASK
     work.h = h[0]
     memcpy(work.header, batch, BATCH_OVERHEAD)
-    work.rules = rules[0]
     work.target_codec = target_codec
+    return _submit(jobs, group, work, rules, size_max, intercepted)
+
+
+cdef bint decode_submit_old(
+    Jobs* jobs, DecodeGroup* group, const uint8_t* records, const MessageSet* found,
+    const BodyRules* rules, int codec, int64_t size_max, const Partition* intercepted,
+) noexcept nogil:
+    cdef DecodeWork* work = <DecodeWork*>calloc(1, sizeof(DecodeWork))
+    if work == NULL:
+        return False
+    work.batch = work.body = records
+    work.body_bytes = found.size_bytes
+    work.old_magic = found.magic
+    work.codec = found.codec
+    if found.codec:
+        if message_view(records, found.size_bytes, &work.wrapper) != RECORDS_OK:
+            free(work)
+            return False
+        work.body = work.wrapper.value
+        work.body_bytes = max(work.wrapper.value_size, 0)
+        work.wrapper.key = work.wrapper.value = NULL
+    work.target_codec = codec
+    return _submit(jobs, group, work, rules, size_max, intercepted)
+
+
+cdef bint _submit(
+    Jobs* jobs, DecodeGroup* group, DecodeWork* work, const BodyRules* rules, int64_t size_max,
+    const Partition* intercepted,
+) noexcept nogil:
+    """Queues the job, or frees it."""
+    work.group = group
+    work.rules = rules[0]
     work.size_max = size_max
     if intercepted != NULL and intercepted.topic_bytes <= TOPIC_NAME_BYTES_MAX:
         work.topic_bytes = intercepted.topic_bytes
@@ -146,12 +186,10 @@ cdef void _finish(Jobs* jobs, DecodeWork* work) noexcept nogil:
 cdef DecodeWork* _take(DecodeQueue queue, int64_t timeout_ms, uint8_t** body) noexcept nogil:
     """Returns the next job and a copy of its records; NULL at the deadline or when closed."""
     cdef DecodeWork* work = <DecodeWork*>queue.wait(timeout_ms)
-    cdef int64_t size
     if work != NULL:
-        size = batch_size(&work.h) - BATCH_OVERHEAD
-        body[0] = <uint8_t*>malloc(size if size else 1)
+        body[0] = <uint8_t*>malloc(work.body_bytes if work.body_bytes else 1)
         if body[0] != NULL:
-            memcpy(body[0], work.batch + BATCH_OVERHEAD, size)
+            memcpy(body[0], work.body, work.body_bytes)
     pthread_mutex_unlock(&queue.jobs.lock)
     return work
 
@@ -167,9 +205,8 @@ cdef void _make_batch(DecodeWork* work, const uint8_t* body, int64_t size) noexc
     work.made_bytes = total
     memcpy(work.made, work.header, BATCH_OVERHEAD)
     memcpy(work.made + BATCH_OVERHEAD, body, size)
-    be32_store(work.made + AT_BATCH_LENGTH, <uint32_t>(total - LOG_OVERHEAD))
     be16_store(work.made + AT_ATTRIBUTES, attributes)
-    be32_store(work.made + AT_CRC, crc32c(0, work.made + AT_ATTRIBUTES, total - AT_ATTRIBUTES))
+    batch_seal(work.made, total)
 
 
 cdef class DecodeQueue(JobQueue):
@@ -192,8 +229,7 @@ cdef class DecodeQueue(JobQueue):
             job.failed(ERROR_UNKNOWN_SERVER_ERROR)
             raise MemoryError
         try:
-            job.data = PyBytes_FromStringAndSize(
-                <const char*>body, batch_size(&work.h) - BATCH_OVERHEAD)
+            job.data = PyBytes_FromStringAndSize(<const char*>body, work.body_bytes)
         finally:
             free(body)
         return job
@@ -228,7 +264,12 @@ cdef class DecodeJob:
     @property
     def answered(self): return self.work == NULL
     @property
-    def codec(self): return self._unanswered().h.attributes & ATTR_CODEC_MASK
+    def codec(self): return self._unanswered().codec
+    @property
+    def old_magic(self):
+        """The message format, 0 or 1, of a message set; None for a batch."""
+        cdef int magic = self._unanswered().old_magic
+        return None if magic < 0 else magic
     @property
     def size_max(self): return self._unanswered().size_max
     @property
@@ -250,6 +291,43 @@ cdef class DecodeJob:
         """Returns the whole batch as the client sent it."""
         cdef DecodeWork* work = self._unanswered()
         return PyBytes_FromStringAndSize(<const char*>work.header, BATCH_OVERHEAD) + self.data
+
+    def up_convert(self, bytes content not None):
+        """Converts a message set, or the decompressed content of its wrapper, without the GIL.
+        Returns the records of its batch, which the job then has uncompressed; None if it is refused:
+        then the job is complete."""
+        cdef DecodeWork* work = self._unanswered()
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(content)
+        cdef int64_t size = len(content)
+        cdef Buffer made
+        cdef bint accepted
+        cdef int64_t began_ns
+        if work.old_magic < 0:
+            raise RuntimeError("this job is no message set")
+        buffer_init(&made)
+        try:
+            with nogil:
+                began_ns = monotonic_now_ns()
+                accepted = message_set_up(
+                    &made, data, size, work.old_magic, &work.wrapper if work.codec else NULL,
+                    &work.rules, &work.verdict)
+                if accepted:
+                    batch_seal(made.data, made.size)
+                    batch_header(made.data, made.size, &work.h)
+                    memcpy(work.header, made.data, BATCH_OVERHEAD)
+                    work.conversion_bytes = size + made.size
+                work.conversion_ns = max(monotonic_now_ns() - began_ns, 1)
+            if accepted:
+                work.old_magic, work.codec = -1, 0
+                self.data = PyBytes_FromStringAndSize(
+                    <const char*>made.data + BATCH_OVERHEAD, made.size - BATCH_OVERHEAD)
+                return self.data
+        finally:
+            buffer_free(&made)
+        self.work = NULL
+        with nogil:
+            _finish(self.queue.jobs, work)
+        return None
 
     def look(self, bytes decoded not None):
         """Returns whether the records are valid; if not, done() with them reports the error."""

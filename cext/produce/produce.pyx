@@ -1,8 +1,8 @@
-"""The native handler of Produce, versions 3 to 13: it parses, checks and appends without the GIL.
+"""The native handler of Produce, versions 0 to 13: it parses, checks and appends without the GIL.
 
-    ProduceRequest   transactionalId, acks, timeoutMs, [topic name | id from 13, [index, records]]
-    ProduceResponse  [topic, [index, error, base offset, append time, log start (5+),
-                     record errors and message (8+), tag 0 current leader (10+)]], throttle time
+    ProduceRequest   transactionalId (3+), acks, timeoutMs, [topic name | id from 13, [index, records]]
+    ProduceResponse  [topic, [index, error, base offset, append time (2+), log start (5+),
+                     record errors and message (8+), tag 0 current leader (10+)]], throttle time (1+)
 
 The handler makes two passes over a request. The first pass finds damage (then it closes the
 connection before any append), transactional records, and batches that only Python can decompress:
@@ -25,6 +25,11 @@ settings at the first pass decide whether a batch needs a decode job; if they ha
 second pass, or if the queue of jobs was full, the answer is REQUEST_TIMED_OUT, which producers
 retry. The response has the error messages and record indexes of Kafka 4.3.1
 (tests/oracle/produce.py has Kafka's answers).
+
+Versions 0 to 2 carry messages of the formats 0 and 1, or a batch. As in Kafka an entry that is cut
+off at the end is left out, and a partition without a whole entry succeeds without an append. The
+broker stores format 2: this thread converts plain messages (cext/record/conversion.pyx), decode jobs
+those that are compressed or that the topic compresses (docs/decisions/old-formats.md).
 
 Limits: the remaining bytes bound every count; max.message.bytes; max.decompressed.bytes.
 Next on the data path: cext/record/validate.pyx, cext/partition/partitions.pyx, cext/log/log.pyx.
@@ -64,7 +69,7 @@ from barnabas.cext.memory.atomics cimport (
 )
 from barnabas.cext.memory.condition cimport monotonic_now_ns
 from barnabas.cext.memory.counters cimport (
-    COUNT_BYTES_REJECTED, COUNT_PRODUCES, COUNT_PRODUCES_FAILED, counters_of,
+    COUNT_BYTES_REJECTED, COUNT_PRODUCE_CONVERSIONS, COUNT_PRODUCES, COUNT_PRODUCES_FAILED, counters_of,
     produce_error_is_expected, COUNT_BATCHES, COUNT_BYTES, COUNT_DUPLICATES, COUNT_MESSAGES,
     COUNT_REJECTED_CODEC, COUNT_REJECTED_CORRUPT, COUNT_REJECTED_INVALID, COUNT_REJECTED_OTHER,
     COUNT_REJECTED_SEQUENCE, COUNT_REJECTED_TOO_LARGE,
@@ -90,20 +95,23 @@ from barnabas.cext.partition.partitions cimport (
 )
 from barnabas.cext.partition.topics cimport ProducePolicy
 from barnabas.cext.produce.decode cimport (
-    decode_abandon, decode_group_init, decode_pending, decode_result, decode_submit, DecodeGroup,
-    DecodeQueue, DecodeWork,
+    decode_abandon, decode_group_init, decode_pending, decode_result, decode_submit,
+    decode_submit_old, DecodeGroup, DecodeQueue, DecodeWork,
 )
 from barnabas.cext.produce.delayed_produce cimport (
     PRODUCE_DECODING, PRODUCE_VERIFYING, PRODUCE_VISIBLE, State, state_free, state_settle,
     state_wait_for, Wait,
 )
 from barnabas.cext.produce.request cimport (
-    VERSION_FLEXIBLE, Walk, walk_begin, walk_partition, walk_tags, walk_topic,
+    VERSION_BATCHES, VERSION_FLEXIBLE, Walk, walk_begin, walk_partition, walk_tags, walk_topic,
 )
 from barnabas.cext.produce.response cimport Answer, produce_write
 from barnabas.cext.produce.transaction_check cimport (
     VERIFY_ADDS_FROM, verify_ask_for, verify_deadline_ns, verify_drop, verify_new, verify_part,
     verify_settles, VerifyPart, VerifyWork,
+)
+from barnabas.cext.record.conversion cimport (
+    MessageSet, batch_seal, message_set_accept, message_set_frame, message_set_up,
 )
 from barnabas.cext.record.record_walk cimport compressed_check
 from barnabas.cext.record.records cimport (
@@ -116,13 +124,15 @@ from barnabas.cext.record.validate cimport (
 
 cdef enum:
     KEY_PRODUCE = 0
-    VERSION_FIRST = 3
+    VERSION_FIRST = 0
+    VERSION_WITH_THROTTLE_TIME = 1
     VERSION_LAST = 13
     SCRATCHES = 64                  # network threads that keep memory for decompression
     SCRATCH_KEEP_BYTES = 1 << 20    # memory kept after an unusually large batch
     CODEC_GZIP = 1
     CODEC_SNAPPY = 2
     CODEC_ZSTD = 4
+    ANY_CODEC = 7                   # a version of Produce in which batches may have every codec
 
 cdef struct Core:                  # what one handler shares between its threads
     Table* table
@@ -146,6 +156,7 @@ cdef struct Serving:                # the second pass
     int64_t now_ms
     int16_t refuse_all              # an error for every partition
     int64_t* counts                 # counters of the current topic; NULL: not counted
+    Buffer converted                # the batch of a message set that this thread has converted
     bint failed
 
 
@@ -181,6 +192,26 @@ cdef inline BodyRules _rules(const ProducePolicy* policy, int64_t now_ms) noexce
     rules.append_time = policy.append_time
     rules.requires_keys = policy.requires_keys
     return rules
+
+cdef inline int _old_set(Walk* w, MessageSet* found) noexcept nogil:
+    """Cuts the partition's records of Produce 0 to 2 to their whole entries, and returns the format
+    of the first: 2 for batches, also in later versions; -1: there is none."""
+    if w.version >= VERSION_BATCHES:
+        return 2
+    message_set_frame(w.records, w.records_bytes, found)
+    if not found.is_damaged:
+        w.records_bytes = found.size_bytes
+    return found.magic
+
+cdef inline int16_t _rules_version(const Walk* w) noexcept nogil:
+    """Returns the version whose rules for codecs a batch must keep: versions 0 to 2 have none."""
+    return w.version if w.version >= VERSION_BATCHES else ANY_CODEC
+
+cdef inline int _codec_of_converted(const MessageSet* found, const ProducePolicy* policy) noexcept nogil:
+    return policy.codec if policy.codec >= 0 else found.codec
+
+cdef inline bint _old_needs_job(const MessageSet* found, const ProducePolicy* policy) noexcept nogil:
+    return found.codec or policy.codec > 0 or policy.produce_intercepted
 
 cdef void _open_check(Serving* s, const uint8_t* batch, const BatchHeader* h, const BodyRules* rules, int64_t size_max) noexcept nogil:
     """Checks the records of a batch that this thread can decompress itself."""
@@ -256,6 +287,8 @@ cdef int _scan(Core* core, Request* request, Walk* w, State* state, bint* transa
     state's group."""
     cdef int64_t topics, partitions, i, k
     cdef BatchHeader h
+    cdef MessageSet found
+    cdef int magic
     cdef bint wanted = False
     topics = walk_begin(w, request)
     for i in range(topics):
@@ -266,7 +299,11 @@ cdef int _scan(Core* core, Request* request, Walk* w, State* state, bint* transa
             walk_partition(w)
             if w.c.bad:
                 break
-            if w.records_bytes > BATCH_OVERHEAD and w.records[AT_MAGIC] == 2:
+            magic = _old_set(w, &found)
+            if magic == 0 or magic == 1:
+                if _refusal(state, i) == ERROR_NONE:
+                    wanted |= _old_job(core, w, &found, NULL if state == NULL else &state.group)
+            elif w.records_bytes > BATCH_OVERHEAD and w.records[AT_MAGIC] == 2:
                 if be16_load(w.records + AT_ATTRIBUTES) & ATTR_TRANSACTIONAL:
                     transactional[0] = True
                 if _refusal(state, i) == ERROR_NONE:
@@ -287,7 +324,8 @@ cdef bint _job(Core* core, const Walk* w, BatchHeader* h, DecodeGroup* group) no
     cdef System* system
     cdef Partition* p
     p = _find(core.table, w, &error)
-    if p == NULL or partition_error(core.table, p) or batch_frame_error(w.records, w.records_bytes, w.version, h, &message):
+    if p == NULL or partition_error(core.table, p) or batch_frame_error(
+            w.records, w.records_bytes, _rules_version(w), h, &message):
         return False
     policy = _policy(p)
     if not _needs_job(h, policy):
@@ -301,6 +339,29 @@ cdef bint _job(Core* core, const Walk* w, BatchHeader* h, DecodeGroup* group) no
     return decode_submit(
         core.jobs, group, w.records, h, &rules,
         policy.codec if policy.codec >= 0 and policy.codec != (h.attributes & ATTR_CODEC_MASK) else -1,
+        policy.decompressed_bytes_max, p if policy.produce_intercepted else NULL)
+
+cdef bint _old_job(Core* core, const Walk* w, const MessageSet* found, DecodeGroup* group) noexcept nogil:
+    """The same for a message set of format 0 or 1."""
+    cdef int16_t error
+    cdef const ProducePolicy* policy
+    cdef Verdict verdict
+    cdef BodyRules rules
+    cdef System* system
+    cdef Partition* p = _find(core.table, w, &error)
+    if p == NULL or partition_error(core.table, p):
+        return False
+    policy = _policy(p)
+    if policy.internal or not _old_needs_job(found, policy):
+        return False
+    if group == NULL:
+        return True
+    if not message_set_accept(w.records, found, policy.message_bytes_max, &verdict):
+        return False
+    system = table_system(core.table)
+    rules = _rules(policy, system.wall_ms(system))
+    return decode_submit_old(
+        core.jobs, group, w.records, found, &rules, _codec_of_converted(found, policy),
         policy.decompressed_bytes_max, p if policy.produce_intercepted else NULL)
 
 
@@ -328,28 +389,15 @@ cdef bint _accept(Serving* s, Walk* w, Partition* p, uint8_t** batch, BatchHeade
     the error."""
     cdef const ProducePolicy* policy = _policy(p)
     cdef BodyRules rules = _rules(policy, s.now_ms)
-    cdef DecodeWork* work
     cdef int64_t made_bytes = 0
-    if policy.internal:
-        verdict_of(&s.verdict, ERROR_INVALID_TOPIC, COUNT_REJECTED_OTHER,
-                   b"Clients do not write to an internal topic")
+    if not _is_open(s, policy):
         return False
     if not batch_head_check(w.records, h, policy.message_bytes_max, &s.verdict):
         return False
     if not _needs_job(h, policy):
         _open_check(s, batch[0], h, &rules, policy.decompressed_bytes_max)
-    else:
-        work = NULL if s.state == NULL else decode_result(&s.state.group, w.records)
-        if work == NULL:
-            verdict_of(&s.verdict, ERROR_REQUEST_TIMED_OUT, COUNT_REJECTED_OTHER,
-                       b"The batch waits to be opened; try again")
-            return False
-        s.verdict = work.verdict
-        if s.verdict.error == ERROR_NONE and work.made != NULL:
-            batch[0] = work.made
-            made_bytes = work.made_bytes
-            if made_bytes > policy.message_bytes_max:
-                verdict_of(&s.verdict, ERROR_MESSAGE_TOO_LARGE, COUNT_REJECTED_TOO_LARGE, NULL)
+    elif _take_result(s, w, policy, batch, &made_bytes) and made_bytes > policy.message_bytes_max:
+        verdict_of(&s.verdict, ERROR_MESSAGE_TOO_LARGE, COUNT_REJECTED_TOO_LARGE, NULL)
     if s.verdict.error != ERROR_NONE:
         return False
     if made_bytes:
@@ -357,14 +405,78 @@ cdef bint _accept(Serving* s, Walk* w, Partition* p, uint8_t** batch, BatchHeade
     batch_correct(batch[0], h, &rules, s.verdict.max_timestamp)
     return True
 
-cdef void _append(Serving* s, Walk* w, Partition* p, BatchHeader* h, Answer* a) noexcept nogil:
+cdef bint _is_open(Serving* s, const ProducePolicy* policy) noexcept nogil:
+    """Returns whether clients may write to the topic; if not, s.verdict has the error."""
+    if policy.internal:
+        verdict_of(&s.verdict, ERROR_INVALID_TOPIC, COUNT_REJECTED_OTHER,
+                   b"Clients do not write to an internal topic")
+    return not policy.internal
+
+cdef bint _take_result(Serving* s, const Walk* w, const ProducePolicy* policy, uint8_t** batch, int64_t* made_bytes) noexcept nogil:
+    """Takes the verdict of the decode job, and the batch that it made, if it made one."""
+    cdef DecodeWork* work = NULL if s.state == NULL else decode_result(&s.state.group, w.records)
+    if work == NULL:
+        verdict_of(&s.verdict, ERROR_REQUEST_TIMED_OUT, COUNT_REJECTED_OTHER,
+                   b"The batch waits to be opened; try again")
+        return False
+    s.verdict = work.verdict
+    s.request.conversion_ns += work.conversion_ns
+    s.request.conversion_bytes += work.conversion_bytes
+    if s.verdict.error == ERROR_NONE and work.made != NULL:
+        batch[0] = work.made
+        made_bytes[0] = work.made_bytes
+    return s.verdict.error == ERROR_NONE
+
+cdef bint _convert(Serving* s, const Walk* w, const MessageSet* found, const BodyRules* rules) noexcept nogil:
+    """Converts plain messages into s.converted and checks their records."""
+    cdef BatchHeader h
+    cdef int64_t began_ns = monotonic_now_ns()
+    s.converted.size = 0
+    if not message_set_up(
+            &s.converted, w.records, found.size_bytes, found.magic, NULL, rules, &s.verdict):
+        return False
+    batch_seal(s.converted.data, s.converted.size)
+    s.request.conversion_ns += max(monotonic_now_ns() - began_ns, 1)
+    s.request.conversion_bytes += s.converted.size
+    batch_header(s.converted.data, s.converted.size, &h)
+    body_check(
+        s.converted.data + BATCH_OVERHEAD, s.converted.size - BATCH_OVERHEAD, &h, rules, &s.verdict)
+    return s.verdict.error == ERROR_NONE
+
+cdef bint _accept_old(Serving* s, const Walk* w, Partition* p, const MessageSet* found, uint8_t** batch, BatchHeader* h) noexcept nogil:
+    """Does what _accept does, for a message set of format 0 or 1: *batch is what it becomes."""
+    cdef const ProducePolicy* policy = _policy(p)
+    cdef BodyRules rules = _rules(policy, s.now_ms)
+    cdef int64_t made_bytes = 0
+    if not _is_open(s, policy) or not message_set_accept(
+            w.records, found, policy.message_bytes_max, &s.verdict):
+        return False
+    if _old_needs_job(found, policy):
+        if not _take_result(s, w, policy, batch, &made_bytes):
+            return False
+    else:
+        if not _convert(s, w, found, &rules):
+            return False
+        batch[0] = s.converted.data
+        made_bytes = s.converted.size
+    if made_bytes > policy.message_bytes_max:
+        verdict_of(&s.verdict, ERROR_MESSAGE_TOO_LARGE, COUNT_REJECTED_TOO_LARGE, NULL)
+        return False
+    batch_header(batch[0], made_bytes, h)
+    batch_correct(batch[0], h, &rules, s.verdict.max_timestamp)
+    _count(s, COUNT_PRODUCE_CONVERSIONS, h.record_count)
+    return True
+
+cdef void _append(Serving* s, Walk* w, Partition* p, BatchHeader* h, const MessageSet* old, Answer* a) noexcept nogil:
+    """Checks and appends. `old`: the message set in place of the batch h; NULL: there is none."""
     cdef uint8_t* batch = <uint8_t*>w.records
     cdef Appended appended
     cdef VerifyPart* asked = NULL
     cdef int64_t verification = 0
     cdef int32_t leader_epoch = atomic_load_i32(&p.leader_epoch)
     cdef int error
-    if h.attributes & ATTR_TRANSACTIONAL and s.state != NULL:
+    cdef bint accepted
+    if old == NULL and h.attributes & ATTR_TRANSACTIONAL and s.state != NULL:
         asked = verify_part(s.state.verify, w.records)
     if asked != NULL:
         verification = asked.verification
@@ -372,7 +484,11 @@ cdef void _append(Serving* s, Walk* w, Partition* p, BatchHeader* h, Answer* a) 
             a.error = asked.error
             _count(s, COUNT_REJECTED_SEQUENCE, 1)
             return
-    if not _accept(s, w, p, &batch, h):
+    if old == NULL:
+        accepted = _accept(s, w, p, &batch, h)
+    else:
+        accepted = _accept_old(s, w, p, old, &batch, h)
+    if not accepted:
         a.error = s.verdict.error
         if a.error != ERROR_CORRUPT_MESSAGE and a.error != ERROR_MESSAGE_TOO_LARGE:
             a.log_start = log_start_offset(p.log)       # as in Kafka
@@ -407,13 +523,19 @@ cdef void _append(Serving* s, Walk* w, Partition* p, BatchHeader* h, Answer* a) 
 cdef void _produce(Serving* s, Walk* w, Answer* a) noexcept nogil:
     """Handles one partition of the request."""
     cdef BatchHeader h
+    cdef MessageSet found
     cdef const char* message = NULL
+    cdef bint old
     cdef Partition* p = _find(s.core.table, w, &a.error)
     if p == NULL:
         return
     s.counts = counters_of(p.counters, s.request.thread_index)
     _count(s, COUNT_PRODUCES, 1)
-    a.error = batch_frame_error(w.records, w.records_bytes, w.version, &h, &message)
+    old = w.version < VERSION_BATCHES and w.records != NULL and (
+        _old_set(w, &found) != 2 or found.is_damaged or found.entry_count > 1)
+    if not old:
+        a.error = batch_frame_error(
+            w.records, w.records_bytes, _rules_version(w), &h, &message)
     if a.error:
         s.verdict.message = message
         _count(s, (
@@ -434,7 +556,9 @@ cdef void _produce(Serving* s, Walk* w, Answer* a) noexcept nogil:
     if a.error:
         _count(s, COUNT_REJECTED_OTHER, 1)
         return
-    _append(s, w, p, &h, a)
+    if old and found.entry_count == 0 and not found.is_damaged:
+        return                      # as in Kafka
+    _append(s, w, p, &h, &found if old else NULL, a)
 
 cdef void _write(Serving* s, const Walk* w, const Answer* a) noexcept nogil:
     cdef int64_t error_at = produce_write(&s.out.bytes, w, a, &s.verdict)
@@ -485,7 +609,8 @@ cdef bint _serve(Serving* s, Walk* w) noexcept nogil:
         walk_tags(w)
         if w.flexible:
             buffer_i8(b, 0)
-    buffer_i32(b, 0)                # throttle time
+    if w.version >= VERSION_WITH_THROTTLE_TIME:
+        buffer_i32(b, 0)            # throttle time
     if w.flexible:
         buffer_i8(b, 0)
     epoch_leave(table_epochs(s.core.table), slot)
@@ -527,6 +652,7 @@ cdef int _go_on(Core* core, Request* request, Response* out, Parked* parked, Sta
     s.state = state
     s.refuse_all = refuse_all
     s.failed = False
+    buffer_init(&s.converted)
     if 0 <= request.thread_index < SCRATCHES:
         s.scratch = &core.scratch[request.thread_index]
     else:
@@ -535,6 +661,8 @@ cdef int _go_on(Core* core, Request* request, Response* out, Parked* parked, Sta
     wrong = _serve(&s, &w)
     if s.scratch == &own:
         inflated_free(&own)
+    if s.converted.data != NULL:
+        buffer_free(&s.converted)
     state = s.state
     if state != NULL:
         verify_drop(state.verify)     # its batches are appended or refused
@@ -561,6 +689,7 @@ cdef bint _ask(Core* core, const Request* request, Walk* w, State* state, int16_
     All batches of a request have one producer. Returns False if memory ran out."""
     cdef int64_t topics, partitions, i, k
     cdef BatchHeader h
+    cdef MessageSet found
     cdef Partition* p
     cdef VerifyWork* work = state.verify
     cdef int16_t error
@@ -569,6 +698,7 @@ cdef bint _ask(Core* core, const Request* request, Walk* w, State* state, int16_
         partitions = walk_topic(w)
         for k in range(partitions):
             walk_partition(w)
+            _old_set(w, &found)
             if _refusal(state, i) != ERROR_NONE or (
                     w.records_bytes <= BATCH_OVERHEAD) or w.records[AT_MAGIC] != 2 or (
                     batch_header(w.records, w.records_bytes, &h) != RECORDS_OK) or (

@@ -15,6 +15,7 @@ from barnabas.cext.codec.fields cimport read_count, read_string
 from barnabas.cext.network.handler cimport Request
 
 cdef enum:
+    VERSION_BATCHES = 3             # below it records may be messages of the formats 0 and 1
     VERSION_FLEXIBLE = 9
     VERSION_TOPIC_IDS = 13
 
@@ -51,7 +52,10 @@ cdef inline int64_t walk_begin(Walk* w, const Request* request) noexcept nogil:
     w.version = request.api_version
     w.flexible = w.version >= VERSION_FLEXIBLE
     w.by_id = w.version >= VERSION_TOPIC_IDS
-    w.transactional_id = read_string(&w.c, w.flexible, True, &w.transactional_id_bytes)
+    w.transactional_id = NULL
+    w.transactional_id_bytes = 0
+    if w.version >= VERSION_BATCHES:
+        w.transactional_id = read_string(&w.c, w.flexible, True, &w.transactional_id_bytes)
     w.acks = cursor_i16(&w.c)
     w.timeout_ms = cursor_i32(&w.c)
     w.topic = NULL

@@ -1,4 +1,4 @@
-"""Writes the bytes of a Produce response for one partition, versions 3 to 13.
+"""Writes the bytes of a Produce response for one partition, versions 0 to 13.
 
 Next on the data path: cext/produce/delayed_produce.pyx.
 """
@@ -30,7 +30,8 @@ cdef int64_t produce_write(
     error_at = b.size
     buffer_i16(b, a.error)
     buffer_i64(b, a.base_offset)
-    buffer_i64(b, a.append_time_ms)
+    if w.version >= 2:
+        buffer_i64(b, a.append_time_ms)
     if w.version >= 5:
         buffer_i64(b, a.log_start)
     if w.version >= 8:

@@ -6,10 +6,13 @@ import threading
 import time
 
 import pytest
+from compat.support import Wire
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 from installed_plugins import install
 from kafka import KafkaConsumer, KafkaProducer
+from oracle.old_produce import message, wrapper
+from oracle.old_requests import fetch_old, produce_old
 
 from barnabas import Broker
 from barnabas.cext.record.records import Record
@@ -19,7 +22,7 @@ from barnabas.hooks import hookimpl
 from barnabas.hooks.views import Reject, Replace
 from barnabas.testing.plugins import Sender
 from barnabas.wire import request
-from barnabas.wire.batches import encode_batch
+from barnabas.wire.batches import decode_batches, encode_batch
 from barnabas.wire.headers import encode_request
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -416,6 +419,25 @@ def test_transactions_through_interceptors_of_both_kinds(broker):
         else:
             producer.abort_transaction(20)
     assert consumed(broker, topic, 2) == [(0, b"a ****"), (5, b"UPPER C")]
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_old_clients_through_interceptors_of_both_kinds(broker, codec):
+    """A message set is a batch when plugins see it; what they make is converted for old fetches."""
+    names = {"produce.interceptors": "judge", "fetch.interceptors": "mask"}
+    topic = broker.create_topic(f"old-{codec}", configs=names)
+
+    def sent(*words):
+        messages = b"".join(message(1, word, None, offset=i) for i, word in enumerate(words))
+        return wrapper(1, codec, messages, offset=len(words) - 1) if codec else messages
+
+    with Wire(broker.bootstrap_servers) as wire:
+        assert produce_old(wire, topic, 2, sent(b"a 1234", b"drop", b"upper c")).errorCode == 0
+        assert produce_old(wire, topic, 2, sent(b"refuse x")).errorCode == InvalidRecord.code
+        records = fetch_old(wire, topic, 2).records
+    found = [r for b in decode_batches(records, size_max=1 << 20) for r in b.records]
+    assert [(r.offset, r.value) for r in found] == [(0, b"a ****"), (2, b"UPPER C")]
+    assert consumed(broker, topic, 2) == [(0, b"a ****"), (2, b"UPPER C")]
 
 
 class Slow:

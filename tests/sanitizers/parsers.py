@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from native.conftest import Broker as PartitionBroker
+from oracle.old_produce import inner, wrapper
 from oracle.produce import batch, compressed, produce_frame, record
 from oracle.vectors import message_vectors, vectors
 from security.json_tokens import first_message, oauth_settings, signed, unsigned
@@ -27,10 +28,12 @@ from barnabas.cext.memory.epoch import Epochs
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.cext.produce.produce import MalformedProduce, ProduceHandler
+from barnabas.cext.record.conversion import CannotConvert, down_convert, up_convert
 from barnabas.cext.record.records import CorruptRecords
 from barnabas.errors import UnsupportedVersion
 from barnabas.security.failures import LoginFailed
 from barnabas.security.session import Session
+from barnabas.server.decode_pool import answer_job
 from barnabas.wire import MalformedMessage, by_name, compression
 from barnabas.wire.batches import decode_batches
 from barnabas.wire.columns import read_columns
@@ -39,6 +42,7 @@ from barnabas.wire.headers import decode_request_header
 SIZE_MAX = 1 << 20  # of what is decompressed
 CLOSE_S = 10
 ALL_MECHANISMS = (*MECHANISMS.split(","), "OAUTHBEARER")
+WRAPPERS = [wrapper(magic, 1, b"x", offset=2) for magic in (0, 1)]
 NEXT = b"\xff\xff"  # between two tokens of a login
 NONCE = b"NONCE"  # in the second token: what the broker has answered
 UNTRUE = b"\0alice\0a password that alice does not have"
@@ -120,6 +124,7 @@ class Parsers:
         with contextlib.suppress(CorruptRecords):
             read_columns(data, size_max=SIZE_MAX)
         self.produce(produce_frame([("orders", 0, data)], acks=1))
+        self.produce(produce_frame([("orders", 0, data)], 2, acks=1))
 
     def batch(self, data: bytes) -> None:
         """As `batches`, with the length and the checksum that the first batch must have."""
@@ -131,13 +136,32 @@ class Parsers:
             while answer is not None and not isinstance(answer, bytes):
                 job = self.led.native.decodes.next(0)
                 if job is not None:
-                    job.failed(87)
+                    answer_job(job)
                 answer = answer.resume(5)
 
     def compressed(self, data: bytes) -> None:
         for inflate in (lz4_decode, lz4_block, snappy_decode):
             with contextlib.suppress(CorruptInput, TooLarge):
                 assert len(inflate(data, SIZE_MAX)) <= SIZE_MAX
+
+    def conversions(self, data: bytes) -> None:
+        """Messages of the formats 0 and 1 as a batch: a plain set, and the content of a wrapper.
+        Batches and messages in an older format. The result is never larger than it can be."""
+        for outer in (None, *WRAPPERS):
+            with contextlib.suppress(CannotConvert):
+                made = up_convert(data, wrapper=outer, bytes_max=SIZE_MAX)
+                assert len(made) <= len(data) + 61
+                (found,) = decode_batches(made, size_max=SIZE_MAX)
+                assert [r.offset for r in found.records] == list(range(found.count))
+        for magic in (0, 1):
+            for wrapped in (False, True):
+                with contextlib.suppress(CorruptRecords):
+                    made = down_convert(data, magic=magic, wrapped=wrapped)
+                    assert len(made) <= 5 * len(data)
+
+    def conversion(self, data: bytes) -> None:
+        """As `conversions`, with the length and the checksum that the first entry must have."""
+        self.conversions(sealed(data))
 
     @property
     def methods(self) -> list[Callable[[bytes], None]]:
@@ -146,7 +170,7 @@ class Parsers:
 
 NAMES = (
     "conversation", "login", "message", "request_header", "batches", "batch", "produce",
-    "compressed",
+    "compressed", "conversions", "conversion",
 )  # fmt: skip
 
 
@@ -181,6 +205,17 @@ def sealed(data: bytes) -> bytes:
     return bytes(made)
 
 
+def old_messages() -> Iterator[bytes]:
+    for magic in (0, 1):
+        content = inner(magic, 3)
+        yield content
+        for codec in (1, 2, 3):
+            yield wrapper(magic, codec, content, offset=2)
+        yield wrapper(magic, 1, wrapper(magic, 1, content))
+        yield wrapper(magic, 1, inner(1 - magic, 2))
+        yield wrapper(magic, 1, batch())
+
+
 def seeds() -> Iterator[tuple[str, bytes]]:
     """(name of the method, bytes). None of them logs in: passwords and tokens are wrong."""
     yield from conversations()
@@ -193,6 +228,12 @@ def seeds() -> Iterator[tuple[str, bytes]]:
     for vector in vectors("batches"):
         yield "batches", vector["bytes"]
         yield "batch", vector["bytes"]
+        yield "conversions", vector["bytes"]
+        yield "conversion", vector["bytes"]
+    for made in old_messages():
+        yield "conversions", made
+        yield "conversion", made
+        yield "produce", produce_frame([("orders", 0, made)], 2, acks=1)
     now = int(time.time() * 1000)
     for made in (batch(), *(compressed(codec, [record(timestamp=now)]) for codec in range(5))):
         yield "batch", made

@@ -50,7 +50,7 @@ from barnabas.cext.log.cleaner.cleaned_txns cimport (
     CleanedTxns, cleaned_txns_data, cleaned_txns_free, cleaned_txns_init, cleaned_txns_marker,
 )
 from barnabas.cext.log.cleaner.offset_map cimport OffsetMap, hash128
-from barnabas.cext.log.cleaner.old_messages cimport old_body_is_sound, old_header, old_record_put
+from barnabas.cext.record.old_messages cimport old_body_is_sound, old_header, old_record_put
 from barnabas.cext.log.producers cimport AbortedTxn
 from barnabas.cext.log.recover cimport (
     BatchReader, batch_is_sound, reader_free, reader_init, reader_next,

@@ -3,9 +3,11 @@ differ.
 
 Masked: ids of nodes, topics, producers and clusters, addresses, folders and disk sizes, times that
 the broker's clock gave, the wording of messages, the keys that ApiVersions lists (they are what
-the comparison walks over), and the order of arrays, which Kafka takes from hash maps.
+the comparison walks over), the order of arrays, which Kafka takes from hash maps, and what follows
+the whole messages of Fetch 0 to 3.
 """
 
+import base64
 import json
 import time
 from collections.abc import Iterator
@@ -23,7 +25,8 @@ from barnabas.wire.schema import within
 
 COORDINATOR_LOAD_IN_PROGRESS = 14
 COORDINATOR_MOVES = {COORDINATOR_LOAD_IN_PROGRESS, 15, 16}
-LIST_GROUPS = 16
+FETCH, LIST_GROUPS = 1, 16
+BATCHES_FROM = 4  # Fetch; below it records are messages of format 0 or 1
 MEMBERS = {"memberId", "leader"}  # ids with a random part
 HANGS_UP = "the broker hangs up"
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -144,6 +147,8 @@ class Asker:
             return value if value == NO_ID else "*"
         if name in TEXTS:
             return "*" if value else value
+        if name == "records" and self.key == FETCH and self.version < BATCHES_FROM and value:
+            return whole_messages(value)
         return value.replace(self.topic, "TOPIC") if isinstance(value, str) else value
 
     def _is_ours(self, name: str, value: Any) -> bool:
@@ -159,6 +164,18 @@ class Asker:
         """Whether a topic or group belongs to this scenario; 3-1 must not match those of 3-10."""
         rest = name.removeprefix(self.topic)
         return rest != name and not rest[:1].isdigit()
+
+
+def whole_messages(records: str) -> str:
+    """The record set without the fragment at its end, whose size depends on that of the stored
+    records."""
+    data, at = base64.b64decode(records), 0
+    while len(data) - at >= 12:
+        size_bytes = 12 + int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
+        if size_bytes > len(data) - at:
+            break
+        at += size_bytes
+    return base64.b64encode(data[:at]).decode()
 
 
 def is_loading(answer: Struct) -> bool:

@@ -1,9 +1,9 @@
-"""How compaction converts messages of the formats 0 and 1, whose bytes messageset.pyx describes.
+"""How a message of format 0 or 1, whose bytes messageset.pyx describes, becomes a record of format 2.
 
-As in Kafka 4 (MemoryRecords.filterTo), the remaining part of a message, or of the messages inside a
-wrapper, is written as a batch of format 2: it has the same codec and timestamp type, the base
+Compaction writes the remaining part of a message, or of the messages inside a wrapper, as a batch of
+format 2, as in Kafka 4 (MemoryRecords.filterTo): it has the same codec and timestamp type, the base
 offset of its first record, no producer and no leader epoch. Format 0 has no timestamps: they become
--1.
+-1. conversion.pyx does the same with what old producers send.
 """
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset

@@ -1,0 +1,351 @@
+"""Converts fetched ranges to the message formats 0 and 1: a queue from network threads to threads
+of broker/server/down_conversion.py.
+
+A Fetch of version 0 to 3 that has chosen its ranges waits while each range is converted. A thread
+takes a range (DownConversionQueue.next), reads it, and calls convert(): it converts batch after
+batch without the GIL and returns at one that is compressed. The thread decompresses it with the
+packages, content() makes the messages without the GIL, the thread compresses them, and wrap()
+appends the wrapper. Kafka: LazyDownConversionRecords, RecordsUtil.downConvert.
+
+As in Kafka:
+- batches of a format that the version may have stay as they are; control batches are left out;
+- the result has whole messages up to the size of the range, and at least its first batch that is no
+  control batch (Kafka sends the beginning of one more message, which clients ignore);
+- a batch that is cut off at the end of the range is left out;
+- a zstd batch ends the result; if it is the first, the error is UNSUPPORTED_COMPRESSION_TYPE.
+
+Damage ends the result too; if nothing is converted, the error is CORRUPT_MESSAGE, or
+MESSAGE_TOO_LARGE for a batch above max.decompressed.bytes.
+
+Limits: DOWN_CONVERSION_BYTES_MAX of stored records for a request; a thread has the range, its result
+(five times the size of a batch at most), and one decompressed batch with its messages in memory.
+While the threads hold more than held_bytes_max, a range gives its first batch only.
+Next: fetch.pyx.
+"""
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from barnabas.cext.codec.buffer cimport buffer_bytes, buffer_free, buffer_init
+from barnabas.cext.codec.endian cimport be32_load
+from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i64
+from barnabas.cext.memory.condition cimport monotonic_now_ns
+from barnabas.cext.partition.partitions cimport table_of
+from barnabas.cext.record.conversion cimport batch_down, messages_down, wrapper_put
+from barnabas.cext.record.messageset cimport (
+    AT_MESSAGE_ATTRIBUTES, MessageView, message_entry_size, message_view,
+)
+from barnabas.cext.record.records cimport (
+    AT_BATCH_LENGTH, AT_MAGIC, ATTR_CODEC_MASK, ATTR_CONTROL, BATCH_CUT_OFF, BATCH_OVERHEAD,
+    BatchHeader, LOG_OVERHEAD, RECORDS_OK, batch_header, batch_size,
+)
+from barnabas.cext.fetch.interception cimport rewrite_finish, rewrite_read
+
+cdef enum:
+    ERROR_UNKNOWN_SERVER_ERROR = -1
+    ERROR_CORRUPT_MESSAGE = 2
+    ERROR_UNSUPPORTED_COMPRESSION_TYPE = 76
+    CODEC_ZSTD = 4
+
+cdef struct Source:             # a range in memory, and how far it is converted
+    uint8_t* data
+    int64_t size
+    int64_t at
+    int64_t size_max            # of the result
+    int64_t next_offset         # behind the batches before `at`
+    # the compressed batch at `at`
+    bint is_batch               # of format 2
+    BatchHeader h
+    MessageView outer
+    const uint8_t* packed
+    int64_t packed_bytes
+    int64_t batch_bytes
+    Down down
+
+cdef enum:                      # how convert() ended
+    CONVERT_DONE = 0
+    CONVERT_COMPRESSED = 1      # at a compressed batch
+    CONVERT_CORRUPT = 2
+    CONVERT_ZSTD = 3
+
+
+cdef bint _is_full(Source* s, Buffer* made, int64_t before) noexcept nogil:
+    """Ends the result behind the last whole message that fits, unless it is the first batch's.
+    `before`: its size before the last batch. Returns whether no more fits."""
+    cdef int64_t at = before, entry
+    if made.failed:
+        return True
+    if before == 0:
+        s.size_max = max(s.size_max, made.size)
+        return made.size == s.size_max and made.size > 0
+    while at < made.size:
+        entry = LOG_OVERHEAD + <int64_t>be32_load(made.data + at + AT_BATCH_LENGTH)
+        if at + entry > s.size_max:
+            made.size = at
+            return True
+        at += entry
+    return False
+
+
+cdef inline void _step(Source* s) noexcept nogil:
+    """Goes on to the next batch."""
+    s.at += s.batch_bytes
+    s.next_offset = 1 + (
+        s.h.base_offset + s.h.last_offset_delta if s.is_batch else s.outer.offset)
+
+
+cdef int _next_entry(Source* s, int magic) noexcept nogil:
+    """Reads the header at s.at. Returns RECORDS_OK, BATCH_CUT_OFF, or another status for damage."""
+    cdef const uint8_t* p = s.data + s.at
+    cdef int64_t left = s.size - s.at
+    cdef int status
+    if left <= AT_MAGIC:
+        return BATCH_CUT_OFF
+    s.is_batch = p[AT_MAGIC] == 2
+    memset(&s.down, 0, sizeof(Down))
+    s.down.magic = magic
+    if s.is_batch:
+        status = batch_header(p, left, &s.h)
+        if status == RECORDS_OK:
+            s.batch_bytes = batch_size(&s.h)
+            s.packed = p + BATCH_OVERHEAD
+            s.packed_bytes = s.batch_bytes - BATCH_OVERHEAD
+            s.down.codec = s.h.attributes & ATTR_CODEC_MASK
+    else:
+        status = message_view(p, left, &s.outer)
+        if status == RECORDS_OK:
+            s.batch_bytes = message_entry_size(&s.outer)
+            s.packed = s.outer.value
+            s.packed_bytes = max(s.outer.value_size, 0)
+            s.down.codec = s.outer.attributes & ATTR_CODEC_MASK
+    return status
+
+
+cdef int _convert(Source* s, Buffer* made, int magic, int64_t first_offset, int64_t* count) noexcept nogil:
+    """Converts batches up to the next compressed one. Returns CONVERT_...."""
+    cdef int64_t before
+    cdef int status
+    while True:
+        status = _next_entry(s, magic)
+        if status == BATCH_CUT_OFF:
+            return CONVERT_DONE
+        if status != RECORDS_OK:
+            return CONVERT_CORRUPT
+        s.down.first_offset = first_offset
+        before = made.size
+        if s.is_batch and (s.h.attributes & ATTR_CONTROL or s.packed_bytes == 0):
+            _step(s)
+            continue
+        if not s.is_batch and s.outer.magic <= magic:
+            buffer_bytes(made, s.data + s.at, s.batch_bytes)
+        elif s.down.codec == CODEC_ZSTD:
+            return CONVERT_ZSTD
+        elif s.down.codec:
+            return CONVERT_COMPRESSED
+        elif s.is_batch:
+            status = batch_down(made, s.packed, s.packed_bytes, &s.h, &s.down)
+        else:
+            status = messages_down(made, NULL, 0, &s.outer, &s.down)
+        if status != RECORDS_OK:
+            made.size = before
+            return CONVERT_CORRUPT
+        _step(s)
+        count[0] += s.down.count
+        if made.size > before and _is_full(s, made, before):
+            return CONVERT_DONE
+
+
+@cython.no_gc_clear         # __dealloc__ of jobs needs its references
+cdef class DownConversionQueue(JobQueue):
+    """The queue of one broker's ranges that wait for their conversion. `held_bytes_max`: while the
+    threads hold more bytes of ranges, a range gives its first batch only."""
+
+    def __cinit__(self, *_args, **_named):
+        self.held_bytes_max = DOWN_CONVERSION_HELD_BYTES_MAX
+
+    cdef Rewrites* serve(self, table) except NULL:
+        """Binds the queue to a table's native handler, before that runs."""
+        self.table_owner = table
+        self.rewrites.table = table_of(table)
+        self.rewrites.jobs = self.jobs
+        return &self.rewrites
+
+    def next(self):
+        """Waits for the next DownConversion and returns it; returns None when the queue is
+        closed."""
+        cdef Rewrite* found
+        cdef DownConversion job
+        with nogil:
+            found = <Rewrite*>self.take(-1)
+        if found == NULL:
+            return None
+        job = DownConversion.__new__(DownConversion)
+        job.queue = self
+        job.rewrite = found
+        job.began_ns = monotonic_now_ns()
+        job.load()
+        return job
+
+
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
+cdef class DownConversion:
+    """One range. Call convert() until it returns None, then done(); or failed(). A job that is
+    dropped without either fails."""
+    cdef DownConversionQueue queue
+    cdef Rewrite* rewrite
+    cdef Source source
+    cdef Buffer made
+    cdef int64_t began_ns
+    cdef int64_t held_bytes
+    cdef int64_t largest_bytes  # a decompressed batch and its messages
+    cdef int error
+
+    def __cinit__(self):
+        memset(&self.source, 0, sizeof(Source))
+        buffer_init(&self.made)
+
+    def __init__(self):
+        raise TypeError("jobs come from a DownConversionQueue")
+
+    def __dealloc__(self):
+        if self.rewrite != NULL:
+            self.finish(ERROR_UNKNOWN_SERVER_ERROR)
+        buffer_free(&self.made)
+
+    cdef int load(self) except -1:
+        """Reads the range into memory."""
+        cdef Rewrite* rewrite = self.rewrite
+        cdef Source* s = &self.source
+        cdef int status = 0
+        cdef bint crowded = atomic_load_i64(&self.queue.held_bytes) > self.queue.held_bytes_max
+        with nogil:
+            if rewrite.source != NULL:
+                s.data, s.size = rewrite.source, rewrite.source_bytes
+            else:
+                s.size = rewrite.size_bytes
+                s.data = rewrite.source = <uint8_t*>malloc(s.size if s.size else 1)
+                if s.data != NULL:
+                    status = rewrite_read(rewrite, 0, s.data, s.size)
+            s.size_max = 0 if crowded else s.size
+            self.held_bytes = s.size
+            atomic_add_i64(&self.queue.held_bytes, s.size)
+        if s.data == NULL or status != 0:
+            self.error = ERROR_UNKNOWN_SERVER_ERROR
+            s.size = 0
+        return 0
+
+    cdef Rewrite* unanswered(self) except NULL:
+        if self.rewrite == NULL:
+            raise RuntimeError("the job is answered already")
+        return self.rewrite
+
+    @property
+    def magic(self): return self.unanswered().magic
+    @property
+    def size_max(self):
+        """The largest decompressed size of a batch in bytes."""
+        return self.unanswered().inflated_bytes_max
+    @property
+    def codec(self):
+        """The codec of the batch at which convert() has returned."""
+        return self.source.down.codec
+    @property
+    def stored_magic(self):
+        """Its message format."""
+        return 2 if self.source.is_batch else self.source.outer.magic
+
+    def convert(self):
+        """Converts batches, and returns the compressed records of the next one that is compressed;
+        None at the end."""
+        cdef Rewrite* rewrite = self.unanswered()
+        cdef Source* s = &self.source
+        cdef int ended
+        with nogil:
+            ended = _convert(
+                s, &self.made, rewrite.magic, rewrite.first_offset, &rewrite.converted_count)
+        if ended == CONVERT_COMPRESSED:
+            return PyBytes_FromStringAndSize(<const char*>s.packed, s.packed_bytes)
+        if ended == CONVERT_CORRUPT:
+            self.stop(ERROR_CORRUPT_MESSAGE)
+        elif ended == CONVERT_ZSTD:
+            self.stop(ERROR_UNSUPPORTED_COMPRESSION_TYPE)
+        return None
+
+    def content(self, bytes inflated not None):
+        """Returns the messages of the batch whose decompressed records are given; None if it is
+        damaged or has none: then call convert() again."""
+        cdef Rewrite* rewrite = self.unanswered()
+        cdef Source* s = &self.source
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(inflated)
+        cdef int64_t size = len(inflated)
+        cdef Buffer inner
+        cdef int status
+        buffer_init(&inner)
+        try:
+            with nogil:
+                if s.is_batch:
+                    status = batch_down(&inner, data, size, &s.h, &s.down)
+                else:
+                    status = messages_down(&inner, data, size, &s.outer, &s.down)
+            if inner.failed:
+                raise MemoryError
+            if status != RECORDS_OK:
+                self.stop(ERROR_CORRUPT_MESSAGE)
+                return None
+            self.largest_bytes = max(self.largest_bytes, size + inner.size)
+            if s.down.count == 0:
+                _step(s)
+                return None
+            return PyBytes_FromStringAndSize(<const char*>inner.data, inner.size)
+        finally:
+            buffer_free(&inner)
+
+    def wrap(self, bytes packed not None):
+        """Appends the wrapper of the messages, which are compressed again."""
+        cdef Rewrite* rewrite = self.unanswered()
+        cdef Source* s = &self.source
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(packed)
+        cdef int64_t size = len(packed), before = self.made.size
+        with nogil:
+            wrapper_put(&self.made, data, size, &s.down)
+            rewrite.converted_count += s.down.count
+            _step(s)
+            if _is_full(s, &self.made, before):
+                s.size = s.at
+
+    def stop(self, int code):
+        """Ends the result before the batch at which convert() has returned. If nothing is converted,
+        the consumer gets this error code."""
+        if self.made.size == 0 and self.error == 0:
+            self.error = code
+        self.source.size = self.source.at
+
+    def done(self):
+        """Completes the job: the broker sends the messages in place of the range."""
+        self.unanswered()
+        if self.made.failed:
+            raise MemoryError
+        self.finish(self.error)
+
+    def failed(self, int code):
+        """Fails the job: the consumer gets this Kafka error code for the partition."""
+        self.unanswered()
+        self.finish(code if code else ERROR_UNKNOWN_SERVER_ERROR)
+
+    cdef void finish(self, int code) noexcept:
+        cdef Rewrite* rewrite = self.rewrite
+        self.rewrite = NULL
+        atomic_add_i64(&self.queue.held_bytes, -self.held_bytes)
+        rewrite.error = <short>code
+        rewrite.next_offset = self.source.next_offset
+        rewrite.conversion_ns = max(monotonic_now_ns() - self.began_ns, 1)
+        rewrite.conversion_bytes = rewrite.size_bytes + self.made.size + self.largest_bytes
+        if code == 0:
+            rewrite.made, rewrite.made_bytes = self.made.data, self.made.size
+            buffer_init(&self.made)
+        free(rewrite.source)
+        rewrite.source = NULL
+        with nogil:
+            rewrite_finish(rewrite)
