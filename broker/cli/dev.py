@@ -26,7 +26,7 @@ from barnabas.config import BrokerConfig, ConfigError
 from barnabas.config.settings import UnknownSetting
 from barnabas.controller.topics import NewTopic
 from barnabas.errors import KafkaError, TopicAlreadyExists
-from barnabas.testing.scratch_dir import make_scratch_dir, remove_tree
+from barnabas.storage.scratch_dir import make_scratch_dir, remove_tree
 
 if TYPE_CHECKING:
     from barnabas.cext.record.records import Header

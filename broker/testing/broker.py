@@ -29,10 +29,10 @@ from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.memory import MemoryStore
 from barnabas.metadata.znodes import uuid_text
 from barnabas.node import Node, open_embedded
+from barnabas.storage.scratch_dir import make_scratch_dir, remove_tree
 from barnabas.testing.clock import BrokerClock
 from barnabas.testing.faults import DiskFault, DiskFaults, Drop, Fault, Faults
 from barnabas.testing.records import Expected, Record, difference, read_records
-from barnabas.testing.scratch_dir import make_scratch_dir, remove_tree
 
 if TYPE_CHECKING:
     from types import TracebackType
