@@ -21,7 +21,8 @@ from typing import Any
 
 from barnabas.cli.connecting import json_option
 from barnabas.cli.output import count_of, fail, json_document, say, table
-from barnabas.cli.stopped_broker import errors_of_one_line, settings_option
+from barnabas.cli.parser import settings_option
+from barnabas.cli.stopped_broker import errors_of_one_line
 from barnabas.config import BrokerConfig, ConfigError, DynamicConfig
 from barnabas.config.broker_config import Given, ineffective, origin_of
 from barnabas.config.layers import Layers, candidates

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.cli.parser import usage_error
+from barnabas.cli.parser import settings_option, usage_error
 from barnabas.cli.start import begin_logging, refuse, serve
 from barnabas.client import ClientError, Cluster, Producer
 from barnabas.config import BrokerConfig, ConfigError
@@ -73,14 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=1.0,
         help="new sample records in a second; 0: none (1)",
     )
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="a setting of the broker; may be repeated",
-    )
+    settings_option(parser, "a setting of the broker")
     parser.add_argument("--quiet", action="store_true", help="log only warnings and errors")
 
 

@@ -28,6 +28,18 @@ def usage_error(text: str) -> NoReturn:
     raise SystemExit(USAGE_ERROR)
 
 
+def settings_option(parser: argparse.ArgumentParser, summary: str) -> None:
+    """Adds --set, which may be repeated; its values are in `settings`."""
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help=f"{summary}; may be repeated",
+    )
+
+
 class CommandParser(argparse.ArgumentParser):
     """The parser of a command; argparse uses this class for each of its actions too."""
 

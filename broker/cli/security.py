@@ -23,7 +23,8 @@ from pathlib import Path
 
 from barnabas.cli.connecting import json_lines_option
 from barnabas.cli.output import did, fail, say, table
-from barnabas.cli.stopped_broker import errors_of_one_line, settings_option, stopped_users
+from barnabas.cli.parser import settings_option
+from barnabas.cli.stopped_broker import errors_of_one_line, stopped_users
 from barnabas.config import BrokerConfig, ConfigError
 from barnabas.config.access import AUTHORIZER, SUPER_USERS
 from barnabas.config.listeners import LOOPBACK, is_loopback

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from barnabas.cli.parser import usage_error
+from barnabas.cli.parser import settings_option, usage_error
 from barnabas.config import BrokerConfig, ConfigError
 from barnabas.config.settings import UnknownSetting
 
@@ -55,14 +55,7 @@ Settings have Kafka's names. Later sources override earlier ones: a file (--conf
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("--config", metavar="FILE", help="a server.properties file")
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="a setting; overrides that of the file; may be repeated",
-    )
+    settings_option(parser, "a setting; overrides that of the file")
     parser.add_argument(
         "--plugin-path",
         metavar="DIR",

@@ -18,18 +18,6 @@ if TYPE_CHECKING:
 Command = Callable[[argparse.Namespace], int]
 
 
-def settings_option(parser: argparse.ArgumentParser, summary: str) -> None:
-    """Adds --set, which may be repeated; its values are in `settings`."""
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help=f"{summary}; may be repeated",
-    )
-
-
 def errors_of_one_line(run: Command) -> Command:
     """Wraps a command: it prints wrong settings, or a directory that cannot be used, in one line,
     and returns exit status 1."""

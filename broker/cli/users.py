@@ -18,7 +18,8 @@ from barnabas.cli.connecting import (
     speaks_to_broker,
 )
 from barnabas.cli.output import did, fail, json_document, table
-from barnabas.cli.stopped_broker import errors_of_one_line, settings_option, stopped_users
+from barnabas.cli.parser import settings_option
+from barnabas.cli.stopped_broker import errors_of_one_line, stopped_users
 from barnabas.client.scram_users import (
     NewCredential,
     delete_credentials,
