@@ -119,6 +119,8 @@ def questions(key: int, version: int, topic_id: str) -> Iterator[tuple[str, dict
         data = [{"index": 7, "records": BATCH}]
         rows = [{"name": n, "topicId": i, "partitionData": data} for n, i in both]
         yield "two topics", {"acks": 1, "timeoutMs": 5000, "topicData": rows}
+        if version < 3:
+            return  # no transactional id
         data = [{"index": 7, "records": IN_TRANSACTION}]
         rows = [{"name": TOPIC, "topicId": topic_id, "partitionData": data}]
         fields = {"acks": -1, "timeoutMs": 5000, "topicData": rows, "transactionalId": TXN_ID}

@@ -91,8 +91,8 @@ def test_answers_are_those_of_kafka(ruled, topic_id, kafka, right):
         for key, version in versions():
             for case, fields in questions(key, version, topic_id):
                 wanted = kafka.get((key, case, version, right))
-                if wanted is None or (key, case) in OTHERWISE:
-                    continue
+                if wanted in (None, CLOSED) or (key, case) in OTHERWISE:
+                    continue  # of CLOSED versions tests/native/test_produce_old.py asked Kafka 3.9
                 with Wire(ruled.address) as wire:
                     answer = ask(wire, key, version, fields)
                 asked[key] += 1
