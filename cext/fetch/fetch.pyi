@@ -1,4 +1,5 @@
 from barnabas.cext.network.handler import NativeHandler, SensorCarrier
+from barnabas.cext.fetch.down_conversion import DownConversionQueue
 from barnabas.cext.fetch.interception import RewriteQueue
 from barnabas.cext.fetch.sessions import FetchSessions
 
@@ -12,6 +13,7 @@ class ParkedFetch:
 class FetchHandler(NativeHandler):
     fetch_bytes_max: int
     rewrites: RewriteQueue
+    conversions: DownConversionQueue
     def __init__(
         self,
         table: object,
