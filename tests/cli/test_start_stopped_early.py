@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-# Sends the signal from inside whatever `run` calls to wait: a read of a pipe, or a condition's
+# Sends the signal from inside whatever `serve` calls to wait: a read of a pipe, or a condition's
 # wait, whose lock is held then.
 STARTED = """
 import os, sys
@@ -17,11 +17,11 @@ from barnabas.cli import main, start
 sent = []
 
 def waits(frame, event, function):
-    if event == "c_call" and frame.f_code is start.run.__code__ and function.__name__ == "read":
+    if event == "c_call" and frame.f_code is start.serve.__code__ and function.__name__ == "read":
         return True
     back = frame.f_back and frame.f_back.f_back
     named = event == "call" and frame.f_code.co_name == "wait"
-    return named and back is not None and back.f_code is start.run.__code__
+    return named and back is not None and back.f_code is start.serve.__code__
 
 def profile(frame, event, function):
     if not sent and waits(frame, event, function):
