@@ -173,16 +173,12 @@ class Samples:
         self._thread.join(END_TIMEOUT_S)
 
     def _write(self) -> None:
+        row = self._node.listening[0]
         try:
-            first = self._listener()
-            with Cluster(first) as cluster:
+            with Cluster(f"{row.host}:{row.port}") as cluster:
                 self._write_to(cluster)
         except (KafkaError, ClientError) as error:  # the broker goes on without samples
             log.warning("no more sample records: %s", error)
-
-    def _listener(self) -> str:
-        row = self._node.listening[0]
-        return f"{row.host}:{row.port}"
 
     def _write_to(self, cluster: Cluster) -> None:
         is_new = self._create_topic()
