@@ -23,7 +23,13 @@ from barnabas.config.properties import Property, parse_properties
 from barnabas.config.protection import base_name, protection_problems
 from barnabas.config.providers import Providers, check_private, read_limited, refers
 from barnabas.config.replica_selector import SELECTOR, selector_problems
-from barnabas.config.settings import BROKER_SETTINGS, ConfigError, UnknownSetting
+from barnabas.config.settings import (
+    BROKER_SETTINGS,
+    LOWERED,
+    MEMORY_LIMIT_BYTES,
+    ConfigError,
+    UnknownSetting,
+)
 from barnabas.config.spelling import nearest
 from barnabas.config.tls import MISSING, TlsSettings, is_built_in, tls_problems, tls_setting
 from barnabas.config.values import Value, parse_value
@@ -34,6 +40,7 @@ SUGGESTIONS_MAX = 20  # each one compares a name with all settings
 QUORUM = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
 # Settings without effect that other lines of the start explain.
 ALONE = "on a single node"  # reasons that begin with this do not apply in a cluster
+QUEUED_BYTES, REQUEST_BYTES = "queued.max.request.bytes", "socket.request.max.bytes"
 EXPLAINED_APART = frozenset(("process.roles", "controller.listener.names", *QUORUM))
 NO_LISTENER = "no listener has this name in small letters. It has no effect."
 NO_ZOOKEEPER = (
@@ -165,8 +172,19 @@ class BrokerConfig(TypedAccess):
             if name in self.values and other not in self.values:  # one number under two names
                 self.values[other] = self.values[name]
                 self.origins[other] = f"{name}{self._where(name)}"
+        self._make_room_for_a_request()
         self.layers = Layers(self.values)
         self._check()
+
+    def _make_room_for_a_request(self) -> None:
+        """Raises a default of queued.max.request.bytes that memory has lowered to the largest
+        request that is set."""
+        given, default = self.values.get(REQUEST_BYTES, ""), BROKER_SETTINGS[QUEUED_BYTES].default
+        if QUEUED_BYTES not in LOWERED or QUEUED_BYTES in self.values or not given.isdigit():
+            return
+        if int(given) > int(str(default)):
+            self.values[QUEUED_BYTES] = given
+            self.origins[QUEUED_BYTES] = f"{REQUEST_BYTES}{self._where(REQUEST_BYTES)}"
 
     @classmethod
     def load(
@@ -387,6 +405,15 @@ class BrokerConfig(TypedAccess):
         if not is_built_in():
             self.notices.append(f"{MISSING}.")
         self._notice_without_effect()
+        self._notice_memory()
+
+    def _notice_memory(self) -> None:
+        lowered = [f"{name}={self[name]}" for name in LOWERED if not self.is_set(name)]
+        if lowered:
+            self.notices.append(
+                f"this process may use {MEMORY_LIMIT_BYTES:,} bytes of memory (its control group):"
+                f" {', '.join(lowered)} by default."
+            )
 
 
 def _is_known(name: str) -> bool:

@@ -26,6 +26,7 @@ import os
 from functools import cache
 
 from barnabas.config.data_directory import default_data_directory
+from barnabas.config.memory import BUDGETS, NO_LIMIT, PARTS, memory_limit
 
 READ_ONLY = "read-only"
 PER_BROKER = "per-broker"
@@ -169,9 +170,21 @@ def read_reasons(path: str = REASONS_PATH) -> list[tuple[str, str]]:
     return [(pattern, why) for pattern, _, why in rows]
 
 
+def lower_budgets(settings: dict[str, Setting], limit_bytes: int | None) -> tuple[str, ...]:
+    """Lowers the defaults of the budgets to a quarter of the limit; returns the names of those that
+    were larger."""
+    share = NO_LIMIT if limit_bytes is None else limit_bytes // PARTS
+    lowered = [name for name in BUDGETS if int(settings[name].default or 0) > share]
+    for name in lowered:
+        settings[name].default = str(share)
+    return tuple(lowered)
+
+
 _TABLE = read_table()
 BROKER_SETTINGS = _TABLE["broker"]
 BROKER_SETTINGS["log.dir"].default = default_data_directory(os.environ, os.geteuid())
+MEMORY_LIMIT_BYTES = memory_limit()
+LOWERED = lower_budgets(BROKER_SETTINGS, MEMORY_LIMIT_BYTES)
 TOPIC_SETTINGS = _TABLE["topic"]
 GROUP_SETTINGS = _TABLE["group"]
 EFFECTIVE = read_effective()
