@@ -37,6 +37,7 @@ from barnabas.cext.log.index cimport (
 from barnabas.cext.memory.atomics cimport (
     atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_store_i32, atomic_store_i64,
 )
+from barnabas.cext.memory.descriptors cimport log_file_close
 from barnabas.cext.memory.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
@@ -48,9 +49,6 @@ cdef extern from "<fcntl.h>" nogil:
 
 cdef extern from "<errno.h>" nogil:
     int ENOENT, ENOMEM
-
-cdef extern from "<unistd.h>" nogil:
-    int close_descriptor "close"(int fd)
 
 cdef extern from "filemap.h" nogil:
     int64_t file_size(int fd)
@@ -115,7 +113,7 @@ cdef void _unmap(IndexFile* index) noexcept nogil:
     if index.map != NULL:
         unmap_file(index.map, index.map_bytes)
     if index.fd >= 0:
-        close_descriptor(index.fd)
+        log_file_close(index.fd)
     index.map = NULL
     index.map_bytes = 0
     index.fd = -1
@@ -156,10 +154,10 @@ cdef void _link_into_pool(Segment* s) noexcept nogil:
 
 
 cdef void _close_files(Segment* s) noexcept nogil:
-    """Closes the files and maps. It calls close(2) directly, because a slice in flight may outlive
-    the broker's table of system calls."""
+    """Closes the files and maps, without the broker's table of system calls: a slice in flight may
+    outlive it."""
     if s.fd >= 0:
-        close_descriptor(s.fd)
+        log_file_close(s.fd)
         s.fd = -1
     _unmap(&s.offsets)
     _unmap(&s.times)
@@ -243,7 +241,7 @@ cdef int segment_fd(Segment* segment, System* system) noexcept nogil:
         if segment.fd < 0:
             segment.fd = fd
         else:
-            close_descriptor(fd)
+            log_file_close(fd)
     _unlink_from_pool(segment)
     if not segment.pinned:
         _link_into_pool(segment)
@@ -318,7 +316,7 @@ cdef int _map_sealed(Segment* s, System* system, IndexFile* index, bint by_time)
                 found.entries = _sound(
                     s, &found, by_time,
                     _written(fd, size_bytes, TIME_ENTRY_BYTES if by_time else OFFSET_ENTRY_BYTES))
-        close_descriptor(fd)
+        log_file_close(fd)
     found.mapped = True
     pthread_mutex_lock(&s.pool.lock)
     if index.mapped:

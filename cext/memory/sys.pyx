@@ -24,6 +24,7 @@ from barnabas.cext.memory.condition cimport (
     condition_init, condition_wait_until, monotonic_now_ns, pthread_cond_broadcast,
     pthread_cond_destroy, pthread_cond_t,
 )
+from barnabas.cext.memory.descriptors cimport log_file_close, log_file_open
 from barnabas.cext.memory.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
     pthread_mutex_unlock,
@@ -38,8 +39,6 @@ cdef extern from "syscalls.h" nogil:
     int real_fsync_directory(const char* path)
     int real_sync_filesystem(const char* path)
     int real_ftruncate(int fd, int64_t n)
-    int real_open(const char* path, int flags, int mode)
-    int real_close(int fd)
     int real_rename(const char* source, const char* target)
     int real_unlink(const char* path)
     int64_t real_wall_ms()
@@ -257,7 +256,7 @@ cdef int _open(System* s, const char* path, int flags, int mode) noexcept nogil:
         failed = _verdict(rules, CALL_OPEN, -1, path, &shorten)
         if failed < 0:
             return failed
-    return real_open(path, flags, mode)
+    return log_file_open(path, flags, mode)
 
 
 cdef int _close(System* s, int fd) noexcept nogil:
@@ -268,7 +267,7 @@ cdef int _close(System* s, int fd) noexcept nogil:
     cdef int closed
     if rules != NULL:
         failed = _verdict(rules, CALL_CLOSE, fd, NULL, &shorten)
-    closed = real_close(fd)
+    closed = log_file_close(fd)
     return failed if failed < 0 else closed
 
 

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -39,6 +40,12 @@ static inline ssize_t real_sendfile(int to, int from, int64_t at, size_t n) {
 
 /* Not repeated: after EINTR Linux has closed the descriptor, and it may be another's by now. */
 static inline int real_close(int fd) { return close(fd) < 0 && errno != EINTR ? -errno : 0; }
+
+static inline int64_t descriptors_max(void) {
+    struct rlimit found;
+    if (getrlimit(RLIMIT_NOFILE, &found) || found.rlim_cur == RLIM_INFINITY) return INT64_MAX;
+    return (int64_t)found.rlim_cur;
+}
 
 static inline int real_fsync_directory(const char *path) {
     int fd = open_directory(path), r;

@@ -15,6 +15,7 @@ from libc.string cimport memcmp, memcpy, memset
 from barnabas.cext.memory.atomics cimport (
     atomic_add_i64, atomic_fence, atomic_load_i32, atomic_load_i64, atomic_store_i64,
 )
+from barnabas.cext.memory.descriptors cimport connection_descriptors_end
 from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.network.network_state cimport *
@@ -256,6 +257,9 @@ cdef void _accept_some(Network* n, int index, int64_t now_ns) noexcept nogil:
         fd = net_accept(listener.fd, &peer)
         if fd == -EINTR or fd == -ECONNABORTED:
             continue
+        if fd >= connection_descriptors_end():
+            close(fd)
+            fd = -EMFILE
         if fd == -EMFILE or fd == -ENFILE or fd == -ENOBUFS or fd == -ENOMEM:
             memset(&peer, 0, sizeof(net_peer))
             atomic_add_i64(&n.refused[WHY_ACCEPT_FAILED], 1)
