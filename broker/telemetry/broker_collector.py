@@ -277,6 +277,8 @@ class BrokerCollector:
         yield m.SESSION_EVICTIONS, [("", sessions["evicted"])]
         yield m.FETCHES_EXPIRED, [('{fetcherType="consumer"}', fetch["expired"])]
         yield m.COLD_BYTES, [("", fetch["cold_bytes_read"])]
+        yield m.CONVERSION_BYTES, [("", fetch["conversion_bytes"])]
+        yield m.CONVERSION_WAITS, [("", fetch["conversion_waits"])]
 
 
 def effective_min_isr(row: PartitionMetrics) -> int:

@@ -205,6 +205,18 @@ COLD_BYTES = Metric(
     (),
     "Bytes read from the disk for fetches of old data",
 )
+CONVERSION_BYTES = Metric(
+    "barnabas_conversion_memory_bytes",
+    GAUGE,
+    (),
+    "Memory of records that are converted for old consumers, until the answers are sent",
+)
+CONVERSION_WAITS = Metric(
+    "barnabas_conversion_memory_waits_total",
+    COUNTER,
+    (),
+    "Fetches of old consumers that had to wait for this memory",
+)
 
 EXPORTER_BROKERS = Metric("kafka_brokers", GAUGE, (), "Brokers that are registered")
 EXPORTER_BROKER_INFO = Metric(

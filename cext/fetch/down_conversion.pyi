@@ -1,10 +1,14 @@
 from typing import final
 
-from barnabas.cext.memory.job_queue import JobQueue
+from barnabas.cext.fetch.interception import RangeQueue
 
 @final
-class DownConversionQueue(JobQueue):
-    held_bytes_max: int
+class DownConversionQueue(RangeQueue):
+    memory_bytes_max: int
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def memory_waits(self) -> int: ...
     def next(self) -> DownConversion | None: ...
 
 @final

@@ -17,22 +17,28 @@ As in Kafka:
 Damage ends the result too; if nothing is converted, the error is CORRUPT_MESSAGE, or
 MESSAGE_TOO_LARGE for a batch above max.decompressed.bytes.
 
-Limits: DOWN_CONVERSION_BYTES_MAX of stored records for a request; a thread has the range, its result
-(five times the size of a batch at most), and one decompressed batch with its messages in memory.
-While the threads hold more than held_bytes_max, a range gives its first batch only.
+Limits: DOWN_CONVERSION_BYTES_MAX of stored records for a request. All answers together hold
+DOWN_CONVERSION_MEMORY_BYTES_MAX, from their ranges until they are sent: fetch.pyx claims
+DOWN_CONVERSION_FACTOR times the ranges (cext/memory/memory_limit.pyx), and a fetch gets less, or waits,
+while memory is short. A first batch may become larger than was claimed, because a compressed one has
+more records than its size tells; its result is added, and while such results exceed the limit, a range
+gives nothing. Beside this each thread has one decompressed batch with its messages in memory.
 Next: fetch.pyx.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from barnabas.cext.codec.buffer cimport buffer_bytes, buffer_free, buffer_init
 from barnabas.cext.codec.endian cimport be32_load
-from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i64
+from barnabas.cext.memory.atomics cimport atomic_load_i64
 from barnabas.cext.memory.condition cimport monotonic_now_ns
-from barnabas.cext.partition.partitions cimport table_of
+from barnabas.cext.memory.memory_limit cimport (
+    memory_add, memory_is_overdrawn, memory_limit_free, memory_limit_init, memory_limit_set,
+)
+from barnabas.cext.partition.partitions cimport table_wake
 from barnabas.cext.record.conversion cimport batch_down, messages_down, wrapper_put
 from barnabas.cext.record.messageset cimport (
     AT_MESSAGE_ATTRIBUTES, MessageView, message_entry_size, message_view,
@@ -41,7 +47,7 @@ from barnabas.cext.record.records cimport (
     AT_BATCH_LENGTH, AT_MAGIC, ATTR_CODEC_MASK, ATTR_CONTROL, BATCH_CUT_OFF, BATCH_OVERHEAD,
     BatchHeader, LOG_OVERHEAD, RECORDS_OK, batch_header, batch_size,
 )
-from barnabas.cext.fetch.interception cimport rewrite_finish, rewrite_read
+from barnabas.cext.fetch.interception cimport Rewrites, rewrite_finish, rewrite_read
 
 cdef enum:
     ERROR_UNKNOWN_SERVER_ERROR = -1
@@ -157,33 +163,47 @@ cdef int _convert(Source* s, Buffer* made, int magic, int64_t first_offset, int6
             return CONVERT_DONE
 
 
+cdef void _wake(void* context, int32_t thread_index, uint64_t connection_id) noexcept nogil:
+    table_wake((<Rewrites*>context).table, thread_index, connection_id)
+
+
 @cython.no_gc_clear         # __dealloc__ of jobs needs its references
-cdef class DownConversionQueue(JobQueue):
-    """The queue of one broker's ranges that wait for their conversion. `held_bytes_max`: while the
-    threads hold more bytes of ranges, a range gives its first batch only."""
+cdef class DownConversionQueue(RangeQueue):
+    """The queue of one broker's ranges that wait for their conversion. Its jobs are
+    DownConversions."""
 
     def __cinit__(self, *_args, **_named):
-        self.held_bytes_max = DOWN_CONVERSION_HELD_BYTES_MAX
+        memory_limit_init(
+            &self.memory, DOWN_CONVERSION_MEMORY_BYTES_MAX, _wake, &self.rewrites)
+        self.rewrites.memory = &self.memory
 
-    cdef Rewrites* serve(self, table) except NULL:
-        """Binds the queue to a table's native handler, before that runs."""
-        self.table_owner = table
-        self.rewrites.table = table_of(table)
-        self.rewrites.jobs = self.jobs
-        return &self.rewrites
+    def __dealloc__(self):
+        memory_limit_free(&self.memory)
 
-    def next(self):
-        """Waits for the next DownConversion and returns it; returns None when the queue is
-        closed."""
-        cdef Rewrite* found
-        cdef DownConversion job
+    @property
+    def memory_bytes_max(self):
+        """Limit of the memory of all converted answers."""
+        return self.memory.bytes_max
+
+    @memory_bytes_max.setter
+    def memory_bytes_max(self, int64_t value):
         with nogil:
-            found = <Rewrite*>self.take(-1)
-        if found == NULL:
-            return None
-        job = DownConversion.__new__(DownConversion)
+            memory_limit_set(&self.memory, value)
+
+    @property
+    def memory_bytes(self):
+        """Memory that converted answers hold or have claimed."""
+        return atomic_load_i64(&self.memory.held_bytes)
+
+    @property
+    def memory_waits(self):
+        """Fetches that had to wait for memory, since the start."""
+        return atomic_load_i64(&self.memory.waits)
+
+    cdef object job_of(self, Rewrite* rewrite):
+        cdef DownConversion job = DownConversion.__new__(DownConversion)
         job.queue = self
-        job.rewrite = found
+        job.rewrite = rewrite
         job.began_ns = monotonic_now_ns()
         job.load()
         return job
@@ -198,7 +218,6 @@ cdef class DownConversion:
     cdef Source source
     cdef Buffer made
     cdef int64_t began_ns
-    cdef int64_t held_bytes
     cdef int64_t largest_bytes  # a decompressed batch and its messages
     cdef int error
 
@@ -219,7 +238,6 @@ cdef class DownConversion:
         cdef Rewrite* rewrite = self.rewrite
         cdef Source* s = &self.source
         cdef int status = 0
-        cdef bint crowded = atomic_load_i64(&self.queue.held_bytes) > self.queue.held_bytes_max
         with nogil:
             if rewrite.source != NULL:
                 s.data, s.size = rewrite.source, rewrite.source_bytes
@@ -228,9 +246,9 @@ cdef class DownConversion:
                 s.data = rewrite.source = <uint8_t*>malloc(s.size if s.size else 1)
                 if s.data != NULL:
                     status = rewrite_read(rewrite, 0, s.data, s.size)
-            s.size_max = 0 if crowded else s.size
-            self.held_bytes = s.size
-            atomic_add_i64(&self.queue.held_bytes, s.size)
+            s.size_max = s.size
+            if memory_is_overdrawn(&self.queue.memory):
+                s.size = 0          # the client asks again
         if s.data == NULL or status != 0:
             self.error = ERROR_UNKNOWN_SERVER_ERROR
             s.size = 0
@@ -337,13 +355,15 @@ cdef class DownConversion:
     cdef void finish(self, int code) noexcept:
         cdef Rewrite* rewrite = self.rewrite
         self.rewrite = NULL
-        atomic_add_i64(&self.queue.held_bytes, -self.held_bytes)
         rewrite.error = <short>code
         rewrite.next_offset = self.source.next_offset
         rewrite.conversion_ns = max(monotonic_now_ns() - self.began_ns, 1)
         rewrite.conversion_bytes = rewrite.size_bytes + self.made.size + self.largest_bytes
         if code == 0:
             rewrite.made, rewrite.made_bytes = self.made.data, self.made.size
+            rewrite.added_bytes = max(self.made.size - rewrite.claimed_bytes, 0)
+            if rewrite.added_bytes:
+                memory_add(&self.queue.memory, rewrite.added_bytes)
             buffer_init(&self.made)
         free(rewrite.source)
         rewrite.source = NULL

@@ -6,6 +6,7 @@ from barnabas.cext.fetch.down_conversion cimport DownConversionQueue
 from barnabas.cext.fetch.interception cimport RewriteQueue, Rewrites
 from barnabas.cext.fetch.request cimport FetchRequest
 from barnabas.cext.fetch.sessions cimport SessionCache, SessionUse
+from barnabas.cext.memory.memory_limit cimport MemoryClaim
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.handler cimport NativeHandler, Response
 from barnabas.cext.network.quotas cimport QuotaSensor
@@ -33,7 +34,8 @@ cdef struct FetchWait:          # the state of a Fetch request (Parked.state)
     int32_t watch_count
     ColdWait* cold              # not NULL: it waits for the disk, and its slices no longer change
     bint rewrites               # it waits for plugins or conversions, after the wait for the disk
-    bint converts               # its conversions were asked for
+    bint converts               # its conversions were asked for, or wait for memory
+    MemoryClaim* memory         # for them; it passes to the request with the answer
     int64_t deadline_ns
 
 cdef class FetchHandler(NativeHandler):

@@ -52,6 +52,9 @@ of a batch that is larger than the limit of its partition. If no message is left
 because they hold only control batches, the request goes on behind them, and waits for records there;
 Kafka sends a fragment at which consumers fail.
 
+Memory for converted answers is limited (cext/memory/memory_limit.pyx). While it is short, the ranges
+of a fetch are cut, or the fetch waits; after MEMORY_WAIT_NS its answer has no records.
+
 A delayed fetch first registers its watches, then reads the partitions' state again, then waits.
 This module keeps no Partition pointer: each look enters its own epoch. Slices hold their segments;
 a request that continues to wait releases them.
@@ -77,7 +80,8 @@ from barnabas.cext.fetch.interception cimport (
     Rewrite, RewriteQueue, rewrite_ask, rewrite_drop, rewrite_is_done, rewrite_new,
 )
 from barnabas.cext.fetch.down_conversion cimport (
-    DOWN_CONVERSION_BYTES_MAX, DownConversionQueue,
+    DOWN_CONVERSION_BYTES_MAX, DOWN_CONVERSION_FACTOR, DOWN_CONVERSION_SHARE_BYTES_MIN,
+    DownConversionQueue,
 )
 from barnabas.cext.fetch.request cimport (
     FETCH_BATCHES_FROM, FETCH_FLEXIBLE_FROM, FETCH_SOFT_LIMITS_FROM, FETCH_NO_MEMORY, FETCH_OK, FETCH_VERSION_MAX, FETCH_VERSION_MIN,
@@ -101,6 +105,9 @@ from barnabas.cext.memory.counters cimport (
     COUNT_BYTES_OUT, COUNT_FETCH_CONVERSIONS, COUNT_FETCHES, COUNT_FETCHES_FAILED, count, fetch_error_is_expected,
 )
 from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
+from barnabas.cext.memory.memory_limit cimport (
+    MemoryLimit, memory_claim, memory_is_granted, memory_release, memory_resize, memory_share,
+)
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.handler cimport (
@@ -156,6 +163,7 @@ cdef enum:
 cdef const char* CLUSTER_NAME = b"kafka-cluster"     # the one resource of its type
 
 cdef int64_t COLD_WAIT_NS = 30000000000     # after it the range is sent, read or not
+cdef int64_t MEMORY_WAIT_NS = 10000000000   # after it an old client gets no records
 cdef int64_t REWRITE_WAIT_NS = 30000000000  # after it a range that plugins still process is an error
 cdef int64_t NS_PER_MS = 1000000
 
@@ -461,6 +469,8 @@ cdef void wait_free(FetchCore* core, FetchWait* w) noexcept nogil:
     unwatch_all(core, w)
     session_drop(core.sessions, &w.use)
     cold_wait_release(w.cold)
+    if w.memory != NULL:
+        memory_release(w.memory)
     fetch_request_free(&w.r)
     free(w)
 
@@ -597,7 +607,7 @@ cdef int answer_throttled(FetchCore* core, FetchWait* w, const Request* request,
     wait_free(core, w)
     return HANDLER_DONE if written else HANDLER_CLOSE
 
-cdef int answer(FetchCore* core, FetchWait* w, const Request* request, int16_t error, Response* out) noexcept nogil:
+cdef int answer(FetchCore* core, FetchWait* w, Request* request, int16_t error, Response* out) noexcept nogil:
     """Writes the answer and frees the request. Returns HANDLER_DONE or HANDLER_CLOSE."""
     cdef int32_t session_id = 0
     cdef bint written
@@ -617,8 +627,70 @@ cdef int answer(FetchCore* core, FetchWait* w, const Request* request, int16_t e
     atomic_add_i64(&core.requests, 1)
     if out.slice_bytes:
         atomic_add_i64(&core.bytes_out, out.slice_bytes)
+    elif w.memory != NULL:
+        memory_resize(w.memory, out.bytes.size)
+        request.memory, w.memory = w.memory, NULL
     wait_free(core, w)
     return HANDLER_DONE if written else HANDLER_CLOSE
+
+# ---- conversion for old versions
+
+cdef int64_t first_batch_bytes(FetchCore* core, const LogSlice* slice) noexcept nogil:
+    """Returns the size of a slice's first batch; that of the slice if it cannot be read."""
+    cdef System* system = table_system(core.table)
+    cdef uint8_t head[LOG_OVERHEAD]
+    cdef int64_t size_bytes
+    if slice.size_bytes < LOG_OVERHEAD or system.pread(
+            system, segment_fd(slice.segment, system), head, LOG_OVERHEAD, slice.position) != LOG_OVERHEAD:
+        return slice.size_bytes
+    size_bytes = LOG_OVERHEAD + <int64_t><int32_t>be32_load(head + AT_BATCH_LENGTH)
+    return min(max(size_bytes, <int64_t>LOG_OVERHEAD), slice.size_bytes)
+
+cdef void cut_ranges(FetchCore* core, FetchRequest* r, int64_t bytes_left) noexcept nogil:
+    """Cuts the ranges, so that they take no more than `bytes_left` together. The first batch of the
+    first one stays in any case; what plugins made of a range cannot be cut."""
+    cdef FetchPartition* part
+    cdef LogSlice* slice
+    cdef int64_t first
+    cdef int32_t i
+    cdef bint is_first = True
+    for i in range(r.part_count):
+        part = &r.parts[i]
+        slice = &part.slice
+        if slice.size_bytes == 0 or part.rewrite != NULL:
+            continue
+        if slice.size_bytes > bytes_left:
+            first = first_batch_bytes(core, slice)
+            if first > bytes_left and not is_first:
+                segment_release(slice.segment)
+                memset(slice, 0, sizeof(LogSlice))
+                continue
+            slice.size_bytes = max(first, min(slice.size_bytes, bytes_left))
+        bytes_left = max(bytes_left - slice.size_bytes, 0)
+        is_first = False
+
+cdef int64_t bytes_to_convert(const FetchRequest* r) noexcept nogil:
+    cdef int64_t total = 0
+    cdef int32_t i
+    for i in range(r.part_count):
+        total += range_bytes(&r.parts[i])
+    return total
+
+cdef inline int64_t range_bytes(const FetchPartition* part) noexcept nogil:
+    """Returns the bytes that are converted: of the range, or what plugins made of it."""
+    return part.slice.size_bytes if part.rewrite == NULL else part.rewrite.made_bytes
+
+cdef bint claim_memory(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
+    """Claims memory for the ranges, which are cut while it is short. Returns whether it is granted
+    now; with w.memory NULL there is no memory at all."""
+    cdef MemoryLimit* limit = core.conversions.memory
+    cdef int64_t share = memory_share(limit, DOWN_CONVERSION_SHARE_BYTES_MIN) // DOWN_CONVERSION_FACTOR
+    if bytes_to_convert(&w.r) > share:
+        cut_ranges(core, &w.r, share)
+    w.memory = memory_claim(
+        limit, DOWN_CONVERSION_FACTOR * bytes_to_convert(&w.r), request.thread_index,
+        request.connection_id)
+    return w.memory != NULL and memory_is_granted(w.memory)
 
 cdef bint hand_to_conversion(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
     """Returns whether some range must be converted first. If the queue is full, the partition gets a
@@ -630,7 +702,6 @@ cdef bint hand_to_conversion(FetchCore* core, FetchWait* w, const Request* reque
     cdef int32_t i
     cdef int slot
     cdef bint waits = False
-    settle_records(&w.r)
     slot = epoch_enter(table_epochs(core.table))
     for i in range(w.r.part_count):
         part = &w.r.parts[i]
@@ -643,6 +714,7 @@ cdef bint hand_to_conversion(FetchCore* core, FetchWait* w, const Request* reque
                 core.conversions, request.thread_index, request.connection_id, p, &part.slice)
         if asked != NULL:
             asked.magic = fetch_magic(&w.r)
+            asked.claimed_bytes = DOWN_CONVERSION_FACTOR * range_bytes(part)
             asked.first_offset = part.offset
             asked.inflated_bytes_max = policy_of(p).decompressed_bytes_max
             if part.rewrite != NULL:        # what plugins made is converted
@@ -690,13 +762,48 @@ cdef void count_conversions(FetchCore* core, FetchWait* w, Request* request) noe
                   part.rewrite.converted_count)
     epoch_leave(table_epochs(core.table), slot)
 
-cdef int convert(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked) noexcept nogil:
+cdef int convert(FetchCore* core, FetchWait* w, Request* request, Response* out, Parked* parked) noexcept nogil:
+    """Converts the ranges as soon as there is memory for them."""
+    w.rewrites, w.converts = False, True
+    settle_records(&w.r)
+    if bytes_to_convert(&w.r) == 0 or claim_memory(core, w, request):
+        return convert_now(core, w, request, out, parked)
+    if w.memory == NULL:
+        drop_ranges(&w.r)
+        return answer(core, w, request, 0, out)
+    return handler_parks(parked, w, now_ns(core) + MEMORY_WAIT_NS)
+
+cdef int convert_now(FetchCore* core, FetchWait* w, Request* request, Response* out, Parked* parked) noexcept nogil:
     if not hand_to_conversion(core, w, request):
         return answer(core, w, request, 0, out)
-    w.rewrites = w.converts = True
+    w.rewrites = True
     return handler_parks(parked, w, now_ns(core) + REWRITE_WAIT_NS)
 
-cdef inline int convert_or_answer(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked) noexcept nogil:
+cdef int go_on_converting(FetchCore* core, FetchWait* w, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
+    """Goes on with a request that waits for memory. If it has waited too long, the answer has no
+    records, and the client asks again."""
+    if memory_is_granted(w.memory):
+        return convert_now(core, w, request, out, parked)
+    if not expired:
+        return HANDLER_PARKED
+    drop_ranges(&w.r)
+    memory_release(w.memory)
+    w.memory = NULL
+    return answer(core, w, request, 0, out)
+
+cdef void drop_ranges(FetchRequest* r) noexcept nogil:
+    """Leaves the records out of the answer."""
+    cdef FetchPartition* part
+    cdef int32_t i
+    for i in range(r.part_count):
+        part = &r.parts[i]
+        rewrite_drop(part.rewrite)
+        part.rewrite = NULL
+        if part.slice.segment != NULL:
+            segment_release(part.slice.segment)
+        memset(&part.slice, 0, sizeof(LogSlice))
+
+cdef inline int convert_or_answer(FetchCore* core, FetchWait* w, Request* request, Response* out, Parked* parked) noexcept nogil:
     if w.r.version < FETCH_BATCHES_FROM and not w.converts:
         return convert(core, w, request, out, parked)
     return answer(core, w, request, 0, out)
@@ -706,6 +813,8 @@ cdef int wait_for_messages(FetchCore* core, FetchWait* w, Request* request, Resp
     w.rewrites = w.converts = False
     cold_wait_release(w.cold)
     w.cold = NULL
+    memory_release(w.memory)
+    w.memory = NULL
     fetch_request_clear(&w.r)
     return look_or_wait(core, w, request, out, parked, False, False)
 
@@ -778,7 +887,7 @@ cdef int take_rewritten(FetchCore* core, FetchWait* w, Request* request, Respons
             return wait_for_messages(core, w, request, out, parked)
     return convert_or_answer(core, w, request, out, parked)
 
-cdef int finish(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked) noexcept nogil:
+cdef int finish(FetchCore* core, FetchWait* w, Request* request, Response* out, Parked* parked) noexcept nogil:
     """Answers when the records are in memory; plugins of the topic process them first, and then
     they are converted for old versions."""
     if not hand_to_plugins(core, w, request):
@@ -812,7 +921,7 @@ cdef bint warm(FetchCore* core, FetchWait* w, const Request* request) noexcept n
     atomic_add_i64(&core.cold_waits, 1)
     return True
 
-cdef int settle(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked) noexcept nogil:
+cdef int settle(FetchCore* core, FetchWait* w, Request* request, Response* out, Parked* parked) noexcept nogil:
     """Answers with the chosen records as soon as they are in memory."""
     unwatch_all(core, w)
     if not warm(core, w, request):
@@ -882,6 +991,8 @@ cdef int native_resume(void* context, Request* request, Response* out, Parked* p
         if not expired and not plugins_are_done(w):
             return HANDLER_PARKED
         return take_rewritten(core, w, request, out, parked)
+    if w.converts:
+        return go_on_converting(core, w, request, out, parked, expired)
     if w.cold != NULL:
         if not expired and not cold_wait_is_over(w.cold):
             return HANDLER_PARKED
@@ -971,6 +1082,8 @@ cdef class ParkedFetch:
         if status == HANDLER_PARKED:
             return None
         self.parked.state = NULL
+        memory_release(self.request.memory)     # the answer's bytes belong to the caller
+        self.request.memory = NULL
         return self.handler.answer_of(status, &out)
 
     def wait(self):
@@ -1064,7 +1177,7 @@ cdef class FetchHandler(NativeHandler):
     @property
     def counters(self):
         """Returns the numbers of requests, record bytes and waits; and of those waits, how many
-        expired and how many were for the disk."""
+        expired and how many were for the disk; memory of converted answers and waits for it."""
         cdef ColdReads* cold = self.core.cold
         return {
             "requests": atomic_load_i64(&self.core.requests),
@@ -1074,6 +1187,8 @@ cdef class FetchHandler(NativeHandler):
             "cold_waits": atomic_load_i64(&self.core.cold_waits),
             "cold_bytes_read": cold.bytes_read,
             "cold_refused": cold.refused,
+            "conversion_bytes": self.conversions.memory_bytes,
+            "conversion_waits": self.conversions.memory_waits,
         }
 
     cdef object answer_of(self, int status, Response* out):

@@ -5,6 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from barnabas.cext.log.log cimport LogSlice
 from barnabas.cext.log.segment cimport Segment
 from barnabas.cext.memory.job_queue cimport Job, JobQueue, Jobs
+from barnabas.cext.memory.memory_limit cimport MemoryLimit
 from barnabas.cext.partition.partitions cimport Partition, Table
 
 cdef enum:
@@ -35,16 +36,23 @@ cdef struct Rewrite:
     int64_t next_offset         # behind the last batch that was converted or left out; 0: none was
     int64_t conversion_ns
     int64_t conversion_bytes    # memory that it took
+    int64_t claimed_bytes       # of memory, for it
+    int64_t added_bytes         # by which the result is larger than was claimed for it
 
 cdef struct Rewrites:
     Table* table
     Jobs* jobs
+    MemoryLimit* memory         # of conversions; NULL: results are not limited together
 
-cdef class RewriteQueue(JobQueue):
+cdef class RangeQueue(JobQueue):
     """Bounded queue of ranges; `next` is for Python threads."""
     cdef Rewrites rewrites
     cdef object table_owner
     cdef Rewrites* serve(self, table) except NULL
+    cdef object job_of(self, Rewrite* rewrite)      # a subclass makes the job for Python
+
+cdef class RewriteQueue(RangeQueue):
+    pass
 
 # Makes a job for a range of `p`. The caller is inside an epoch. Returns NULL without memory.
 cdef Rewrite* rewrite_new(Rewrites* rewrites, int32_t thread_index, uint64_t connection_id, const Partition* p, const LogSlice* slice) noexcept nogil

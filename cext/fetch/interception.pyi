@@ -2,8 +2,10 @@ from typing import final
 
 from barnabas.cext.memory.job_queue import JobQueue
 
+class RangeQueue(JobQueue): ...
+
 @final
-class RewriteQueue(JobQueue):
+class RewriteQueue(RangeQueue):
     def next(self) -> RewriteJob | None: ...
 
 @final

@@ -5,6 +5,8 @@ the request waits. A Python thread takes a job (RewriteQueue.next), reads the ra
 plugins, and supplies the bytes to send in its place, or an error. Each completed job wakes the
 connection, which answers when no job is left. The files on disk do not change.
 
+RangeQueue is also the base of the queue of conversions (down_conversion.pyx).
+
 Limits: the queue holds depth_max jobs; if it is full, the consumer gets a retriable error.
 A job's result may be GROWTH times as large as its range, or GROWN_BYTES if that is more.
 A job holds its segment, so that retention can continue. Next: fetch.pyx; the threads are
@@ -21,6 +23,7 @@ from barnabas.cext.log.segment cimport segment_fd, segment_release, segment_reta
 from barnabas.cext.memory.job_queue cimport (
     JOB_DONE, JOB_QUEUED, JOB_WORKING, Jobs, jobs_done, jobs_put, jobs_remove,
 )
+from barnabas.cext.memory.memory_limit cimport memory_add
 from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.partition.partitions cimport table_of, table_system, table_wake
@@ -77,6 +80,8 @@ cdef bint rewrite_is_done(Rewrite* rewrite) noexcept nogil:
 
 
 cdef void _free(Rewrite* rewrite) noexcept nogil:
+    if rewrite.added_bytes:
+        memory_add(rewrite.rewrites.memory, -rewrite.added_bytes)
     segment_release(rewrite.segment)
     free(rewrite.made)
     free(rewrite.source)
@@ -131,8 +136,8 @@ cdef int rewrite_read(Rewrite* rewrite, int64_t at, uint8_t* into, int64_t size)
 
 
 @cython.no_gc_clear         # __dealloc__ of jobs needs its references
-cdef class RewriteQueue(JobQueue):
-    """The queue of one broker's ranges that wait for its plugins."""
+cdef class RangeQueue(JobQueue):
+    """A queue of one broker's ranges that wait for a Python thread."""
 
     cdef Rewrites* serve(self, table) except NULL:
         """Binds the queue to a table's native handler, before that runs."""
@@ -142,20 +147,28 @@ cdef class RewriteQueue(JobQueue):
         return &self.rewrites
 
     def next(self):
-        """Waits for the next RewriteJob and returns it; returns None when the queue is closed."""
+        """Waits for the next range and returns its job; returns None when the queue is closed."""
         cdef Rewrite* found
-        cdef RewriteJob job
         with nogil:
             found = <Rewrite*>self.take(-1)
-        if found == NULL:
-            return None
-        job = RewriteJob.__new__(RewriteJob)
+        return None if found == NULL else self.job_of(found)
+
+    cdef object job_of(self, Rewrite* rewrite):
+        raise NotImplementedError
+
+
+@cython.no_gc_clear
+cdef class RewriteQueue(RangeQueue):
+    """The queue of one broker's ranges that wait for its plugins. Its jobs are RewriteJobs."""
+
+    cdef object job_of(self, Rewrite* rewrite):
+        cdef RewriteJob job = RewriteJob.__new__(RewriteJob)
         job.queue = self
-        job.rewrite = found
+        job.rewrite = rewrite
         job.topic = PyBytes_FromStringAndSize(
-            <const char*>found.topic, found.topic_bytes).decode("utf-8", "replace")
-        job.partition = found.partition
-        job.size_bytes = found.size_bytes
+            <const char*>rewrite.topic, rewrite.topic_bytes).decode("utf-8", "replace")
+        job.partition = rewrite.partition
+        job.size_bytes = rewrite.size_bytes
         return job
 
 

@@ -26,6 +26,7 @@ from barnabas.cext.codec.cursor cimport (
 from barnabas.cext.codec.endian cimport be32_load
 from barnabas.cext.log.segment cimport segment_fd, segment_release
 from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i64, atomic_load_pointer
+from barnabas.cext.memory.memory_limit cimport memory_release
 from barnabas.cext.memory.sys cimport System, iovec
 from barnabas.cext.network.closed_connections cimport closed_put
 from barnabas.cext.network.connection_metrics cimport (
@@ -166,6 +167,7 @@ cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexc
     _release_input(t, c)
     _give_overdraft_back(t, c)
     response_free(&c.out)
+    _release_memory(c)
     buffer_init(&nothing)
     _hold(t, &c.session, nothing)
     _hold(t, &c.principal, nothing)
@@ -194,6 +196,12 @@ cdef void _release_block(NetThread* t, Connection* c) noexcept nogil:
         budget_give(t.network, c.block_bytes)
         free(c.block)
         c.block = NULL
+
+
+cdef void _release_memory(Connection* c) noexcept nogil:
+    """Releases what the answer claimed."""
+    memory_release(c.request.memory)
+    c.request.memory = NULL
 
 
 cdef void _release_input(NetThread* t, Connection* c) noexcept nogil:
@@ -1102,6 +1110,8 @@ cdef void _flush(NetThread* t, Connection* c) noexcept nogil:
             else:
                 response_free(&c.out)
             c.active_ns = t.now_ns
+            if c.request.memory != NULL:
+                _release_memory(c)
             answers_sent(t, c)
             return
         sent = _send_some(t, c, turn_bytes)

@@ -11,6 +11,7 @@ from libc.string cimport memcpy, memset
 from barnabas.cext.codec.cursor cimport (
     Cursor, cursor_i16, cursor_i32, cursor_of, cursor_take, cursor_uvarint,
 )
+from barnabas.cext.memory.memory_limit cimport memory_release
 from barnabas.cext.network.handler cimport (
     HANDLER_DONE, HANDLER_PARKED, HANDLER_PYTHON, HANDLER_SILENT, NativeHandler, Parked, Request,
     Response, response_free, response_init,
@@ -54,6 +55,7 @@ cdef class DetachedRequest:
         if self.parked.state != NULL:
             self.owner.handler.abandon(self.owner.handler.context, &self.parked)
         response_free(&self.response)
+        memory_release(self.request.memory)
         free(self.request.data)
 
     cdef int read(self, bytes frame, bint flexible) except -1:

@@ -12,6 +12,7 @@ from barnabas.cext.codec.buffer cimport (
 from barnabas.cext.codec.endian cimport be32_store
 from barnabas.cext.log.log cimport LogSlice
 from barnabas.cext.log.segment cimport segment_release
+from barnabas.cext.memory.memory_limit cimport MemoryClaim
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.quotas cimport QuotaBinding, QuotaSensor
 
@@ -51,6 +52,7 @@ cdef struct Request:
     int8_t asked_count          # how often Python has decided on rights for it
     int64_t conversion_ns       # time in which its records were converted between message formats
     int64_t conversion_bytes    # memory that this took for a time
+    MemoryClaim* memory         # of its answer, until that is sent; NULL: none. Only resume() sets it
 
 cdef struct ResponseSlice:
     int64_t after_byte          # it is sent after this number of bytes of `bytes`

@@ -1,6 +1,7 @@
 """Fetch 0 to 3: records of format 2 as messages of the formats 0 and 1, compared with Apache Kafka
 3.9.2's answers (oracle/old_fetch.py); and messages of format 1 as those of format 0."""
 
+import copy
 import json
 import threading
 import time
@@ -189,13 +190,84 @@ def test_a_request_gets_no_more_than_its_share_of_memory(broker: Old) -> None:
     assert 15 << 20 < len(got) <= 16 << 20
 
 
-def test_while_memory_is_short_a_range_gives_its_first_batch(broker: Old) -> None:
+LARGE = encode_batch([Record(bytes(40_000))] * 5)  # 200,000 bytes
+
+
+def test_while_memory_is_short_a_fetch_gets_fewer_bytes(broker: Old) -> None:
     for _ in range(5):
-        broker.append("t", 0, encode_batch([Record(b"v")] * 3))
-    broker.native.conversions.held_bytes_max = -1
-    assert len(form(broker.part("t", 2))["messages"]) == 3
-    broker.native.conversions.held_bytes_max = 1 << 20
-    assert len(form(broker.part("t", 2))["messages"]) > 3
+        broker.append("t", 0, LARGE)
+    broker.native.conversions.memory_bytes_max = 8 * 500_000  # half a quarter is 500,000
+    assert len(form(broker.part("t", 2, size=WHOLE))["messages"]) == 10
+    broker.native.conversions.memory_bytes_max = 1
+    assert len(form(broker.part("t", 2, size=WHOLE))["messages"]) == 5
+    assert len(form(broker.part("t", 3, size=WHOLE))["messages"]) == 5
+    broker.native.conversions.memory_bytes_max = 1 << 30
+    assert len(form(broker.part("t", 2, size=WHOLE))["messages"]) > 20
+    assert broker.native.conversions.memory_bytes == broker.native.conversions.memory_waits == 0
+
+
+def test_old_fetches_wait_for_memory_in_their_order(tmp_path: Path) -> None:
+    broker = Old(tmp_path, {"t": 1}, threads=False)
+    broker.append("t", 0, LARGE)
+    conversions = broker.native.conversions
+    conversions.memory_bytes_max = 1_000_000  # two claims of twice the batch
+    waiting = [broker.fetch("t", 2, size=WHOLE) for _ in range(7)]
+    assert conversions.memory_waits == 5
+    assert 800_000 < conversions.memory_bytes < 1_000_000
+    assert conversions.counters()["depth"] == 2
+    waiting[3].abandon()  # while it waits
+    gone = decoded(waiting[4].resume(expired=True), 2).responses[0].partitions[0]
+    assert (gone.errorCode, gone.records) == (0, b"")
+    assert waiting[6].resume() is None
+    broker.converters.start()
+    for at in (0, 1, 2, 5, 6):
+        assert len(form(decoded(waiting[at].wait(), 2).responses[0].partitions[0])["messages"]) == 5
+    assert conversions.memory_bytes == 0
+    broker.close()
+
+
+def test_a_fetch_of_many_partitions_gives_the_first_ones_while_memory_is_short(
+    tmp_path: Path,
+) -> None:
+    broker = Old(tmp_path, {"t": 3})
+    for partition in range(3):
+        broker.append("t", partition, LARGE)
+    broker.native.conversions.memory_bytes_max = 1
+    body = kafka.fetch_body("t", 2, 0, WHOLE)
+    part = body.topics[0].partitions[0]
+    body.topics[0].partitions = [copy.copy(part) for _ in range(3)]
+    for partition in range(3):
+        body.topics[0].partitions[partition].partition = partition
+    answer = broker.native.handle_frame(encode_request(1, 2, 7, "tests", body, framed=False))
+    rows = decoded(answer.wait(), 2).responses[0].partitions
+    assert [(row.errorCode, len(row.records) > 0) for row in rows] == [
+        (0, True), (0, False), (0, False)
+    ]  # fmt: skip
+    broker.close()
+
+
+def test_results_that_grow_are_counted(tmp_path: Path) -> None:
+    """A wrapped batch of small records: each message gets a checksum, which does not compress."""
+    broker = Old(tmp_path, {"t": 1}, threads=False)
+    rows = [Record(b"%d" % at, timestamp=T) for at in range(20_000)]
+    small = encode_batch(rows, codec=1)
+    broker.append("t", 0, small)
+    conversions = broker.native.conversions
+    conversions.memory_bytes_max = 4 * len(small)
+    first, second, third = (broker.fetch("t", 2, size=WHOLE) for _ in range(3))
+    assert conversions.memory_bytes == 4 * len(small)
+    convert_range(conversions.next())
+    assert conversions.memory_bytes > 6 * len(small)
+    convert_range(conversions.next())  # gives nothing, so that no more memory is taken
+    assert conversions.memory_bytes < 10 * len(small)
+    assert decoded(second.resume(), 2).responses[0].partitions[0].records == b""
+    assert third.resume() is None
+    assert len(decoded(first.resume(), 2).responses[0].partitions[0].records) > 4 * len(small)
+    assert third.resume() is None  # its claim is granted
+    convert_range(conversions.next())
+    assert len(decoded(third.resume(), 2).responses[0].partitions[0].records) > 4 * len(small)
+    assert conversions.memory_bytes == 0
+    broker.close()
 
 
 def test_conversions_are_counted(broker: Old) -> None:
