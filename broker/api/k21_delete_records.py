@@ -85,7 +85,9 @@ def _deleted(topic: str, index: int, offset: int, call: Call[PartitionContext]) 
         end = visible_end(partition)  # without followers, waits until they are on disk
     if offset > end:
         raise OffsetOutOfRange()
-    return int(log_of(partition).advance_log_start(end if offset == HIGH_WATERMARK else offset))
+    start = end if offset == HIGH_WATERMARK else offset
+    call.context.logs.start_moves(topic, index, start)
+    return int(log_of(partition).advance_log_start(start))
 
 
 def _policy(topic: str, call: Call[PartitionContext]) -> tuple[str, ...]:

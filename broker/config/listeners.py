@@ -16,6 +16,7 @@ LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = ("0.0.0.0", "::")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LISTENER_COUNT_MAX = 64
+LEGACY07 = "LEGACY07"  # the listener for clients of Kafka 0.7
 
 
 class Listener:
@@ -174,6 +175,14 @@ class Listeners:
             if listener.name in self.controller_names:
                 self.unbound.append(listener)
                 continue
+            if listener.name == LEGACY07:
+                protocols.setdefault(LEGACY07, "PLAINTEXT")
+                if protocols[LEGACY07] != "PLAINTEXT":
+                    raise ConfigError(
+                        f"listener.security.protocol.map={LEGACY07}:{protocols[LEGACY07]}: clients"
+                        " of Kafka 0.7 have neither TLS nor logins. Map it to PLAINTEXT, or remove"
+                        " the entry."
+                    )
             if listener.name not in protocols:
                 raise ConfigError(
                     f"listeners={listener}: no protocol is known for {listener.name}."
@@ -236,6 +245,13 @@ class Listeners:
         for listener in parse_listeners(text, key) if text else self.bound:
             if listener.name in self.controller_names:
                 continue
+            if listener.name == LEGACY07:
+                if not text:
+                    continue
+                raise ConfigError(
+                    f"{key}={listener}: the listener of Kafka 0.7 cannot be advertised, because its"
+                    " clients do not ask for addresses. Remove it."
+                )
             if listener.name not in protocol_of:
                 raise ConfigError(
                     f"{key}={listener}: {listener.name} is not among the listeners."

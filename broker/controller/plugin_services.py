@@ -106,7 +106,7 @@ class PluginServices:
         handle = self._replicas.partition(topic, partition)
         before = min(before, handle.high_watermark)
         try:
-            self._replicas.log(topic, partition).advance_log_start(before)
+            self._replicas.advance_log_start(topic, partition, before)
         except LogError as error:
             raise error_of(error.code)(str(error)) from error
         if not self._keep_starts():

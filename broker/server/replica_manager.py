@@ -173,6 +173,12 @@ class ReplicaManager:
             raise KafkaStorageError()
         return found
 
+    def advance_log_start(self, topic: str, index: int, offset: int) -> None:
+        """Moves the start of a log to `offset`; raises as `log` does, and LogError."""
+        found = self.log(topic, index)
+        self._logs.start_moves(topic, index, offset)
+        found.advance_log_start(offset)
+
     def is_offline(self, topic: str, index: int) -> bool:
         """Returns whether a partition of this node has a log that cannot be used."""
         found = self._table.partition(topic, index)

@@ -20,7 +20,7 @@ from barnabas.config import BrokerConfig, ConfigError
 from barnabas.config.access import AUTHORIZER, BUILDER, plugin_of
 from barnabas.config.dynamic_config import listeners_of
 from barnabas.config.layers import Layers
-from barnabas.config.listeners import Listener
+from barnabas.config.listeners import LEGACY07, Listener
 from barnabas.config.logins import receive_bytes_max
 from barnabas.config.replica_selector import SELECTOR, selects_by_rack
 from barnabas.config.tls import PROTOCOLS
@@ -306,6 +306,7 @@ def _bind(
                 _asks_for_login(listener),
                 login_bytes_max=login_bytes_max,
                 transport=transport,
+                legacy07=listener.name == LEGACY07,
             )
         )
     except OSError as error:

@@ -39,6 +39,7 @@ from barnabas.stages.bound import Bound, build_principal
 from barnabas.stages.configured import CannotStart
 from barnabas.stages.loaded import Loaded
 from barnabas.stages.opened import Opened
+from barnabas.storage.partition_dirs import ADDRESSES
 from barnabas.telemetry.network_events import BadRequests
 from barnabas.telemetry.request_errors import RequestErrors
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from barnabas.controller.reassignments import Reassignments
     from barnabas.controller.user_credentials import UserCredentials
     from barnabas.hooks.services import Services
+    from barnabas.legacy07.service import Legacy07
     from barnabas.metadata.znodes import ProducerIdBlock
     from barnabas.server.alter_log_dirs import AlterLogDirs
     from barnabas.server.controlled_shutdown import ControlledShutdown
@@ -67,6 +69,7 @@ FETCHER_THREADS = "num.replica.fetchers"
 HANDLERS_END_S = 5
 FAILED_DELAY = "connection.failed.authentication.delay.ms"
 QUOTA_PATHS = ("users/", "clients/", "ips/")
+LEGACY07_KEY = -7  # cext/network/network_state.pxd
 
 
 class Control(NamedTuple):
@@ -470,9 +473,10 @@ def _request_handlers(
         {type(context): context for context in made}, node.apis, count, opened.authorizer
     )
     dynamic = opened.dynamic
+    legacy07 = _legacy07(node, administration, bad_requests, quotas)
     handlers = RequestHandlers(
         node.reactor,
-        _answering(node, dispatcher, bad_requests, login),
+        _answering(node, dispatcher, bad_requests, login, legacy07),
         dynamic.integer(HANDLER_THREADS),
         start.gate,
         quotas.meter,
@@ -485,6 +489,50 @@ def _request_handlers(
 
     dynamic.on_change.append(threads_changed)
     return handlers
+
+
+def _legacy07(
+    node: Bound, administration: Administration, bad_requests: BadRequests, quotas: QuotasInForce
+) -> Callable[[], Legacy07]:
+    """Returns a function whose first call makes what answers clients of Kafka 0.7: most brokers
+    have none. It is also made when the start of a log with addresses of 0.7 moves."""
+    loaded, opened, start = node.before, node.before.before, node.before.before.before
+    lock = threading.Lock()  # `cache` alone may make two
+
+    @cache
+    def made() -> Legacy07:
+        from barnabas.legacy07.service import Legacy07
+
+        return Legacy07(
+            opened.node_id,
+            loaded.replicas,
+            loaded.logs,
+            lambda: opened.reader.state,
+            opened.dynamic,
+            opened.authorizer,
+            administration.auto_creation,
+            quotas.charge_later,
+            quotas.meter,
+            bad_requests.add,
+            start.system.wall_ms,
+        )
+
+    def one() -> Legacy07:
+        with lock:
+            return made()
+
+    def start_moves(topic: str, partition: int, offset: int) -> None:
+        kept = loaded.logs.get(topic, partition)
+        if kept is not None and (kept.directory / ADDRESSES).exists():
+            one().start_moves(topic, partition, offset)
+
+    def stop() -> None:
+        if made.cache_info().currsize:
+            made().stop()
+
+    loaded.logs.start_moves = start_moves
+    start.undo.callback(stop)
+    return one
 
 
 def _contexts(
@@ -689,7 +737,11 @@ def _client_quotas(opened: Opened) -> Callable[[], ClientQuotas]:
 
 
 def _answering(
-    node: Bound, dispatcher: Dispatcher, bad_requests: BadRequests, login: contexts.LoginContext
+    node: Bound,
+    dispatcher: Dispatcher,
+    bad_requests: BadRequests,
+    login: contexts.LoginContext,
+    legacy07: Callable[[], Legacy07],
 ) -> Answer:
     cache, certificates, decisions = node.native.response_cache, node.certificates, node.decisions
     cached = frozenset(key for key, _first, _last in cache.apis)
@@ -702,6 +754,9 @@ def _answering(
             return ANSWERED_LATER if frame is None else frame
         if pending.login == CERTIFICATE:
             certificates().log_in(pending, bad_requests.add)
+            return ANSWERED_LATER
+        if pending.api_key == LEGACY07_KEY:
+            legacy07().take(pending)
             return ANSWERED_LATER
         if decisions is not None and pending.questions:
             decisions.take(pending)

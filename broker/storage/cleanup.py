@@ -98,7 +98,9 @@ class Cleanup:
             return []
         if count == len(view.segments):
             row.handle.roll()
-        return list(row.handle.delete_segments_before(view.segments[count - 1].next_offset))
+        offset = view.segments[count - 1].next_offset
+        self._logs.start_moves(row.topic, row.partition, offset)
+        return list(row.handle.delete_segments_before(offset))
 
     def _view(self, row: PartitionLog, config: TopicConfig, found: list[SegmentInfo]) -> LogView:
         ends = [segment.base_offset for segment in found[1:]] + [row.handle.end_offset]

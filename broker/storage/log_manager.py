@@ -193,6 +193,8 @@ class LogManager:
         self._per_dir: dict[Path, int] = {row.directory.path: 0 for row in self._dirs}
         # Which directory a new partition goes to, by how many each has; None: the emptiest.
         self.choose_directory: Callable[[str, int, Mapping[str, int]], str | None] | None = None
+        # Called with topic, partition and offset before the records below it are removed.
+        self.start_moves: Callable[[str, int, int], object] = lambda *_place: None
         self._unsaved = Replacements()  # `save` brings these to disk
         # The leader epoch checkpoints as read at start, until the first save.
         self._saved_epochs: dict[Path, list[tuple[int, int]]] = {}
@@ -670,6 +672,9 @@ class LogManager:
                 replace_file(current.directory / MOVED_TO, os.fsencode(path.absolute()))
             with self._epoch_files:
                 files.write_leader_epochs(future.directory, current.handle.leader_epochs())
+            from barnabas.storage.address_index import copy_addresses
+
+            copy_addresses(current.directory, future.directory)
             if not replace_with_future(current.handle, future.handle, path, bytes_max):
                 return False
             with self._lock:

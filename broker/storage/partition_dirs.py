@@ -18,6 +18,7 @@ NAME_LETTERS_MAX = 255
 TOPIC_LETTERS_MAX = 249
 _TOPIC_LETTERS = frozenset(f"{ascii_letters}{digits}._-")
 MARKS = ("delete", "stray", "future")
+ADDRESSES = "addresses07"  # the file of address_index.py in a partition directory
 _MARKED = r"(.+)\.[0-9a-f]{32}-(delete|stray|future)"
 _NUMBER = r".+-(\d{1,10})\.[0-9a-f]{32}-(stray|future)"
 

@@ -578,8 +578,8 @@ cdef inline int _frame(NetThread* t, Connection* c, const uint8_t* p, int64_t pr
 cdef int _login_frame(NetThread* t, Connection* c, const uint8_t* p, int64_t present_bytes,
                       int64_t size_bytes) noexcept nogil:
     """Does what _frame does, before a login: only smaller frames are allowed, and a token without a
-    header may be empty."""
-    if size_bytes < HEADER_BYTES_MIN and c.login != LOGIN_RAW_TOKENS:
+    header may be empty. Requests of Kafka 0.7 have a shorter header."""
+    if size_bytes < HEADER_BYTES_MIN and c.login < LOGIN_LEGACY07 and c.login != LOGIN_RAW_TOKENS:
         return WHY_SHORT_FRAME
     if (size_bytes > t.network.listeners[c.listener_index].login_bytes_max
             or size_bytes > atomic_load_i64(&t.network.limits[LIMIT_REQUEST_BYTES])):
@@ -808,6 +808,8 @@ cdef int _login_header(NetThread* t, Connection* c, uint8_t* frame, int64_t size
         q.client_id_bytes = 0
         q.body_at = 0
         return FRAME_WHOLE
+    if c.login == LOGIN_LEGACY07:
+        return _legacy07_header(q, frame, size_bytes)
     if not _header(t, q, frame, size_bytes):
         return WHY_BAD_HEADER
     if c.login == LOGIN_EXPIRING:
@@ -818,6 +820,20 @@ cdef int _login_header(NetThread* t, Connection* c, uint8_t* frame, int64_t size
     if c.login == LOGIN_TOKENS and q.api_key == SASL_AUTHENTICATE and q.api_version >= 0:
         return FRAME_WHOLE
     return WHY_NO_LOGIN
+
+
+cdef int _legacy07_header(Request* q, uint8_t* frame, int64_t size_bytes) noexcept nogil:
+    """Reads the type of a request of Kafka 0.7: it has no other header."""
+    cdef Cursor c = cursor_of(frame, size_bytes)
+    q.data = frame
+    q.size_bytes = size_bytes
+    q.api_key = LEGACY07_KEY
+    q.api_version = cursor_i16(&c)
+    q.correlation_id = 0
+    q.client_id = NULL
+    q.client_id_bytes = 0
+    q.body_at = c.p - frame
+    return WHY_BAD_HEADER if c.bad else FRAME_WHOLE
 
 
 cdef void conn_login(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
@@ -944,6 +960,12 @@ cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled)
     conn_settle(t, c)
 
 
+cdef inline bint _has_no_answer(const Request* q) noexcept nogil:
+    """Returns whether it is a Produce or MultiProduce of Kafka 0.7: the client sends it and may close
+    the connection at once."""
+    return q.api_key == LEGACY07_KEY and (q.api_version == 0 or q.api_version == 3)
+
+
 cdef inline void _outcome(NetThread* t, Connection* c, Handler* handler, int outcome) noexcept nogil:
     if c.muffled and outcome != HANDLER_PARKED:
         _response_reset(&t.response)
@@ -974,7 +996,9 @@ cdef inline void _outcome(NetThread* t, Connection* c, Handler* handler, int out
         c.work = WORK_PYTHON
         # Its handler continues when Python has decided on rights, or knows the quotas of its
         # client.
-        c.parked.unfinished = t.questions.size > 0 or (c.request.unmetered and c.request.native)
+        c.parked.unfinished = (
+            t.questions.size > 0 or (c.request.unmetered and c.request.native)
+            or _has_no_answer(&c.request))
         c.request.asked_count += t.questions.size > 0
         _forget_questions(t)
         t.counters.python_requests += 1

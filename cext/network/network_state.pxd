@@ -105,6 +105,10 @@ cdef enum:                      # Connection.login: which requests the connectio
     LOGIN_RAW_TOKENS            # each frame is a token without a header, after version 0
     LOGIN_CERTIFICATE           # nothing yet: Python names the principal of its certificate
     LOGIN_FAILED                # nothing: it closes when its answer is sent
+    LOGIN_LEGACY07              # each frame is a request of Kafka 0.7, which Python answers
+
+cdef enum:
+    LEGACY07_KEY = -7           # in place of an API key; the version is the type of the request
 
 cdef enum:                      # what a connection works on
     WORK_NONE
@@ -321,7 +325,7 @@ cdef struct Listener:
     int64_t connection_count    # atomic: open now
     int64_t connections_max     # atomic: its own max.connections
     int64_t connection_rate     # atomic: its own max.connection.creation.rate
-    int8_t login                # of new connections: LOGIN_OPEN or LOGIN_NEEDED
+    int8_t login                # of new connections: LOGIN_OPEN, LOGIN_NEEDED or LOGIN_LEGACY07
     int64_t login_bytes_max     # of a frame before its connection has logged in
     const TransportCalls* transport     # of new connections; NULL: no TLS
     void* transport_context

@@ -12,7 +12,7 @@ import threading
 from collections import namedtuple
 
 cimport cython
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
@@ -529,10 +529,11 @@ cdef class Reactor:
 
     def listen(self, str name not None, str host not None, int port, int backlog=50,
                bint login=False, *, int64_t login_bytes_max=LOGIN_BYTES_MAX,
-               Transport transport=None) -> int:
+               Transport transport=None, bint legacy07=False) -> int:
         """Opens a listener and returns its port (for port 0, the port that the system chose).
         `login`: its connections have to log in before other requests are answered, with frames of
-        at most `login_bytes_max` bytes. `transport`: None: the connections use no TLS.
+        at most `login_bytes_max` bytes. `transport`: None: the connections use no TLS. `legacy07`: its
+        requests are those of Kafka 0.7 (PendingRequest.login is LEGACY07), without logins and TLS.
 
         Raises OSError with its errno if the port is in use or the host does not have the address,
         ValueError for a name that exists or too many listeners, RuntimeError after stop().
@@ -554,6 +555,9 @@ cdef class Reactor:
             n.listeners[index].connection_rate = LISTENER_LIMIT_NONE
             n.listeners[index].login = LOGIN_NEEDED if login else LOGIN_OPEN
             n.listeners[index].login_bytes_max = login_bytes_max
+            if legacy07:
+                n.listeners[index].login = LOGIN_LEGACY07
+                n.listeners[index].login_bytes_max = INT32_MAX      # socket.request.max.bytes decides
             self._transports[index] = transport
             n.listeners[index].transport = NULL if transport is None else transport.calls
             n.listeners[index].transport_context = NULL if transport is None else transport.context

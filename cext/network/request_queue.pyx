@@ -21,8 +21,8 @@ from barnabas.cext.codec.endian cimport be32_load
 from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_pointer
 from barnabas.cext.network.closed_connections cimport CloseMark
 from barnabas.cext.network.network_state cimport (
-    LOGIN_CERTIFICATE, LOGIN_EXPIRING, LOGIN_FAILED, LOGIN_NEEDED, LOGIN_OPEN, LOGIN_RAW_TOKENS,
-    LOGIN_TOKENS,
+    LOGIN_CERTIFICATE, LOGIN_EXPIRING, LOGIN_FAILED, LOGIN_LEGACY07, LOGIN_NEEDED, LOGIN_OPEN,
+    LOGIN_RAW_TOKENS, LOGIN_TOKENS,
     MAIL_CLOSE, MAIL_CLOSE_MARK, MAIL_LOGIN, MAIL_PRINCIPAL, MAIL_PROCEED, MAIL_PROCEED_MUFFLED,
     MAIL_REPLY, MAIL_SILENT, Mail,
     Network, PyRequest, budget_give, inbox_post,
@@ -32,6 +32,7 @@ from barnabas.cext.network.sockets cimport net_address, net_peer, net_port
 # The states of a login: see Connection.login.
 OPEN, EXPIRING, NEEDED, TOKENS = LOGIN_OPEN, LOGIN_EXPIRING, LOGIN_NEEDED, LOGIN_TOKENS
 RAW_TOKENS, CERTIFICATE, FAILED = LOGIN_RAW_TOKENS, LOGIN_CERTIFICATE, LOGIN_FAILED
+LEGACY07 = LOGIN_LEGACY07
 
 cdef enum:
     SESSION_BYTES_MAX = 65536       # of the session of a connection, and of its principal
@@ -122,7 +123,8 @@ cdef class PendingRequest:
                 _copy(&mail.bytes, frame)
             if mail.bytes.failed:
                 raise MemoryError("no memory for the answer")
-            if mail.bytes.size < (4 if self.login == LOGIN_RAW_TOKENS else 8) \
+            if mail.bytes.size < (
+                    4 if self.login == LOGIN_RAW_TOKENS or self.login == LOGIN_LEGACY07 else 8) \
                     or <int32_t>be32_load(mail.bytes.data) != mail.bytes.size - 4:
                 raise ValueError(f"the size prefix is not that of a frame of {mail.bytes.size} bytes")
         except BaseException:
@@ -168,6 +170,19 @@ cdef class PendingRequest:
             raise RuntimeError("no handler waits for this request")
         self._start(&mail, MAIL_PROCEED_MUFFLED if self._muffled else MAIL_PROCEED)
         _copy(&mail.bytes, self.data)
+        if mail.bytes.failed:
+            buffer_free(&mail.bytes)
+            raise MemoryError("no memory for the request")
+        self._post(&mail)
+
+    def proceed_as(self, frame) -> None:
+        """Passes `frame`, a request without its 4-byte size, to its native handler in place of this
+        request of Kafka 0.7. Raises RuntimeError for another request, and MemoryError."""
+        cdef Mail mail
+        if self.login != LOGIN_LEGACY07:
+            raise RuntimeError("this is not a request of Kafka 0.7")
+        self._start(&mail, MAIL_PROCEED)
+        _copy(&mail.bytes, frame)
         if mail.bytes.failed:
             buffer_free(&mail.bytes)
             raise MemoryError("no memory for the request")

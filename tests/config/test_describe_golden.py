@@ -58,6 +58,7 @@ OWN = {
     "console.listener.name",
     "console.port",
     "console.ssl.location",
+    "legacy07.message.magic",
     "log.durability",
     "log.scrub.bytes.per.second",
     "logging.format",

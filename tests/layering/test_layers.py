@@ -58,7 +58,8 @@ LAYERS["coordinator.share"] = JOURNAL | {"coordinator", "coordinator.groups"}
 LAYERS["coordinator.coordinators"] = JOURNAL | {"coordinator", "controller"} | COORDINATORS
 LAYERS["telemetry"] = JOURNAL | {"security", "coordinator"} | COORDINATORS
 LAYERS["api"] = LAYERS["telemetry"] | {"quotas", "controller", "telemetry"}
-LAYERS["stages"] = LAYERS["api"] | {"tls", "api", "coordinator.coordinators", "public"}
+LAYERS["legacy07"] = LAYERS["api"] | {"api"}
+LAYERS["stages"] = LAYERS["legacy07"] | {"legacy07", "tls", "coordinator.coordinators", "public"}
 LAYERS["console"] = BASE | {"wire", "hooks", "client", "security", "telemetry", "public"}
 LAYERS["node"] = LAYERS["stages"] | {"stages", "console"}
 LAYERS["cli"] = LAYERS["testing"] = LAYERS["node"] | {"node", "scan", "spark"}
