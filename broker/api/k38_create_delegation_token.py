@@ -1,4 +1,4 @@
-"""CreateDelegationToken (38), versions 1-3: a token for the client itself.
+"""CreateDelegationToken (38), versions 0-3: a token for the client itself.
 
 v2 flexible; v3 a token for another user, which takes the right to make tokens for that user.
 """
@@ -16,7 +16,7 @@ from barnabas.security.principal import USER_CHARS_MAX
 from barnabas.wire import Struct
 
 KEY = 38
-VERSIONS = (1, 3)
+VERSIONS = (0, 3)
 CONTEXT = TokenContext
 ACCESS = Access(elsewhere="handle: CREATE_TOKENS for another user")
 RENEWERS_MAX = 100

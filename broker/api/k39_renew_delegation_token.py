@@ -1,4 +1,4 @@
-"""RenewDelegationToken (39), versions 1-2: its owner or a renewer moves the expiry of a token.
+"""RenewDelegationToken (39), versions 0-2: its owner or a renewer moves the expiry of a token.
 
 v2 flexible.
 """
@@ -12,7 +12,7 @@ from barnabas.api.token_requests import changes, no_expiry
 from barnabas.wire import Struct
 
 KEY = 39
-VERSIONS = (1, 2)
+VERSIONS = (0, 2)
 CONTEXT = TokenContext
 ACCESS = Access(elsewhere="nothing: the HMAC names a token of the client, or one that it may renew")
 

@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (41), versions 1-3: the tokens of which the client is owner or renewer,
+"""DescribeDelegationToken (41), versions 0-3: the tokens of which the client is owner or renewer,
 and those that access rules show it (DESCRIBE of the token, or DESCRIBE_TOKENS of its owner).
 
 Each comes with its HMAC: who sees a token can log in with it. Without an authorizer each user sees
@@ -18,7 +18,7 @@ from barnabas.security.delegation_tokens import DelegationToken
 from barnabas.wire import Struct
 
 KEY = 41
-VERSIONS = (1, 3)
+VERSIONS = (0, 3)
 CONTEXT = TokenContext
 ACCESS = Access(elsewhere="_may_see")
 

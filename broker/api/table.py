@@ -15,7 +15,7 @@ The reactor finds native handlers in a table by key and version (cext/network/re
 handler declares its versions, which lie within those of this table (a test compares them).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from types import ModuleType
@@ -51,6 +51,8 @@ from barnabas.api.contexts import (
 from barnabas.api.later import Later
 from barnabas.wire import Struct
 from barnabas.wire.api_keys import api_key
+
+EVERY = "all"  # versions: from the lowest of Kafka 3.9 to the highest of 4.4
 
 MODULES: tuple[ModuleType, ...] = (
     k00_produce,
@@ -93,10 +95,10 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     35: ("k35_describe_log_dirs", (0, 5), PartitionContext),
     36: ("k36_sasl_authenticate", (0, 2), LoginContext),
     37: ("k37_create_partitions", (0, 3), TopicContext),
-    38: ("k38_create_delegation_token", (1, 3), TokenContext),
-    39: ("k39_renew_delegation_token", (1, 2), TokenContext),
-    40: ("k40_expire_delegation_token", (1, 2), TokenContext),
-    41: ("k41_describe_delegation_token", (1, 3), TokenContext),
+    38: ("k38_create_delegation_token", (0, 3), TokenContext),
+    39: ("k39_renew_delegation_token", (0, 2), TokenContext),
+    40: ("k40_expire_delegation_token", (0, 2), TokenContext),
+    41: ("k41_describe_delegation_token", (0, 3), TokenContext),
     42: ("k42_delete_groups", (0, 3), GroupContext),
     43: ("k43_elect_leaders", (0, 2), ControllerContext),
     44: ("k44_incremental_alter_configs", (0, 1), ConfigContext),
@@ -143,6 +145,10 @@ BETWEEN_BROKERS: dict[int, tuple[str, tuple[int, int], type]] = {
     67: ("k67_allocate_producer_ids", (0, 0), ControllerContext),
 }
 
+# Kafka 4 lists Produce from version 0 on, without which librdkafka does not compress, and serves it
+# from 3 on (KAFKA-18659).
+LISTED_FROM = {("4.4", k00_produce.KEY): 0}
+
 # Supported keys that ApiVersions does not list, as in Kafka while nothing receives clients'
 # metrics.
 UNANNOUNCED = frozenset({71, 72})
@@ -166,9 +172,10 @@ class Api(NamedTuple):
         return self.version_min <= version <= self.version_max
 
 
-def api_table(is_shared: bool = False) -> dict[int, Api]:
+def api_table(is_shared: bool = False, release: str = EVERY) -> dict[int, Api]:
     """Returns the rows by key, in ascending order; with `is_shared` those of a broker of a
-    cluster."""
+    cluster. `release`: of Kafka; then the rows have the keys and versions that its brokers serve,
+    beside those of requests between brokers."""
     rows = {}
     for module in sorted(MODULES, key=lambda module: int(module.KEY)):
         low, high = module.VERSIONS
@@ -189,7 +196,19 @@ def api_table(is_shared: bool = False) -> dict[int, Api]:
         handle, refuse = _late(file, "handle"), _late(file, "refuse")
         access = partial(_late_access, file)
         rows[key] = Api(key, row.name, low, high, handle, refuse, context, access)
+    if release != EVERY:
+        rows = dict(_rows_of(release, rows))
     return dict(sorted(rows.items()))
+
+
+def _rows_of(release: str, rows: Mapping[int, Api]) -> Iterator[tuple[int, Api]]:
+    for key, row in rows.items():
+        if key in BETWEEN_BROKERS:
+            yield key, row
+        elif (served := api_key(key).of_releases.get(release)) is not None:
+            low, high = max(row.version_min, served[0]), min(row.version_max, served[1])
+            if low <= high:
+                yield key, row._replace(version_min=low, version_max=high)
 
 
 def _late(file: str, function: str) -> Callable[..., Any]:
@@ -204,10 +223,12 @@ def _late_access(file: str) -> Access:
     return access
 
 
-def advertised_versions(table: Mapping[int, Api]) -> tuple[tuple[int, int, int], ...]:
+def advertised_versions(
+    table: Mapping[int, Api], release: str = EVERY
+) -> tuple[tuple[int, int, int], ...]:
     """Returns (key, first, last) for ApiVersions, without UNANNOUNCED."""
     return tuple(
-        (row.key, row.version_min, row.version_max)
+        (row.key, LISTED_FROM.get((release, row.key), row.version_min), row.version_max)
         for row in table.values()
         if row.key not in UNANNOUNCED
     )

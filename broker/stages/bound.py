@@ -84,9 +84,9 @@ def bind_listeners(before: Loaded) -> Bound:
         config.integer("max.incremental.fetch.session.cache.slots"),
         seed=int.from_bytes(os.urandom(8), "big"),
     )
-    apis = api_table(opened.tree.is_shared)
+    apis = api_table(opened.tree.is_shared, config.text("api.versions.of"))
     native = _native_handlers(before, sessions, apis)
-    reactor = _new_reactor(before, native)
+    reactor = _new_reactor(before, native, apis)
     decisions = _decisions(before, reactor)
     settings = NetworkSettings(reactor, dynamic)
     tokens = _tokens(before)
@@ -139,7 +139,7 @@ def _native_handlers(
     return NativeHandlers(produce, fetch, response_cache(apis), coordinators)
 
 
-def _new_reactor(loaded: Loaded, native: NativeHandlers) -> Reactor:
+def _new_reactor(loaded: Loaded, native: NativeHandlers, apis: Mapping[int, Api]) -> Reactor:
     opened, start = loaded.before, loaded.before.before
     dynamic = opened.dynamic
     rows = api_keys()
@@ -153,6 +153,7 @@ def _new_reactor(loaded: Loaded, native: NativeHandlers) -> Reactor:
         network_threads=network_threads(dynamic, start.config.is_set(THREADS)),
         flexible_from=flexible_from,
         limits={name: dynamic.integer(name) for name in LIMITS},
+        served={row.key: (row.version_min, row.version_max) for row in apis.values()},
     )
     start.undo.callback(reactor.close)
     start.undo.callback(reactor.stop)

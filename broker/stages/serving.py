@@ -463,7 +463,8 @@ def _request_handlers(
         bad_requests.add,
         build_principal(node.before),
     )
-    api_versions = advertised_versions(node.apis)
+    release = start.config.text("api.versions.of")
+    api_versions = advertised_versions(node.apis, release)
     made = _contexts(node, administration, coordinators, api_versions, login, quotas, log_dir_moves)
     administration.features.on_change.append(node.native.response_cache.forget)
     if opened.authorizer is not None:

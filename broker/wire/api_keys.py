@@ -5,6 +5,7 @@ Versions reach from the oldest that Kafka 2.7 spoke to the newest stable one of 
 4.4 marks as unstable is left out.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from barnabas.wire.schema import text_of
 
 API_VERSIONS = 18
 CONTROLLED_SHUTDOWN = 7
+RELEASES = ("2.7", "3.9", "4.4")
 
 
 class ApiKey(NamedTuple):
@@ -26,6 +28,8 @@ class ApiKey(NamedTuple):
     request_flexible_from: int | None
     response_flexible_from: int | None
     listeners: tuple[str, ...]
+    # by releases of Kafka: the first and last version that its brokers serve; without one: none
+    of_releases: Mapping[str, tuple[int, int]]
 
 
 @cache
@@ -45,6 +49,12 @@ def api_keys() -> dict[int, ApiKey]:
             request_flexible_from=_version(row["request_flexible_from"]),
             response_flexible_from=_version(row["response_flexible_from"]),
             listeners=tuple(row["listeners"].split(",")),
+            of_releases={
+                name: (int(low), int(high))
+                for name in RELEASES
+                if (low := row[f"in_{name}"].partition("-")[0])
+                and (high := row[f"in_{name}"].partition("-")[2])
+            },
         )
     return found
 

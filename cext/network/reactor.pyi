@@ -22,7 +22,8 @@ class Reactor:
     """Listeners, network threads and the queue to Python of one broker.
 
     Limits have Kafka's names; LIMITS has all of them. `flexible_from[key]`: the first version whose
-    request header has tagged fields; -1: none. Code that wakes a connection for a native handler
+    request header has tagged fields; -1: none. `served`: the first and last version of each API key
+    that native handlers answer; without it all that they can. Code that wakes a connection for a native handler
     must stop before the reactor is freed.
     """
 
@@ -34,6 +35,7 @@ class Reactor:
         network_threads: int,
         flexible_from: Sequence[int],
         limits: Mapping[str, int] | None = None,
+        served: Mapping[int, tuple[int, int]] | None = None,
     ) -> None: ...
     def listen(
         self,

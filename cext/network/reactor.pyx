@@ -328,7 +328,7 @@ cdef class Reactor:
     cdef int64_t _stop_grace_ms
 
     def __cinit__(self, SystemCalls system not None, handlers, *, int network_threads,
-                  flexible_from, limits=None):
+                  flexible_from, limits=None, served=None):
         cdef int i
         cdef NativeHandler handler
         if not 1 <= network_threads <= THREADS_MAX:
@@ -352,11 +352,11 @@ cdef class Reactor:
             self._set(name, value)
         self._take_versions(list(flexible_from))
         for handler in self._handlers:
-            self._route(handler)
+            self._route(handler, served)
             handler.bind(&self._network.waker)
 
-    cdef int _route(self, NativeHandler handler) except -1:
-        """Adds a handler to the table in which requests find it."""
+    cdef int _route(self, NativeHandler handler, served) except -1:
+        """Adds a handler to the table in which requests find it, with the versions in `served`."""
         cdef Route* route
         if handler.handler.context == NULL:
             raise ValueError(f"{handler!r} has no handler in it")
@@ -366,6 +366,9 @@ cdef class Reactor:
             route = &self._network.routes[<int>key]
             if route.handler != NULL:
                 raise ValueError(f"two native handlers answer API key {key}")
+            if served is not None:
+                lowest, highest = served.get(key, (0, -1))
+                first, last = max(first, lowest), min(last, highest)
             route.handler, route.version_min, route.version_max = &handler.handler, first, last
         return 0
 

@@ -53,6 +53,7 @@ OURS = {
 OWN = {
     "allow.cluster.of.one",
     "allow.unauthenticated.remote",
+    "api.versions.of",
     "console.decoders",
     "console.host",
     "console.listener.name",
