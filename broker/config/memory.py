@@ -1,8 +1,9 @@
 """Byte budgets on a small machine: the memory that the control group of this process allows.
 
 A container or a service with a memory limit is a control group. The kernel kills the broker there
-when it uses more, so no budget defaults to more than a quarter of that limit. A budget that is set
-has the value that was given.
+when it uses more, so no budget defaults to more than an eighth of that limit: together with the
+memory of a broker without load they fit into 64 MB. With a quarter of it they did not. A budget
+that is set has the value that was given.
 
 The limit of a group is the smallest of its own and of those above it (cgroups(7)): `memory.max` of
 version 2, `memory.limit_in_bytes` of version 1. Inside a container the path that /proc names may
@@ -18,7 +19,7 @@ BUDGETS = (
     "max.decompressed.bytes",
     "log.cleaner.dedupe.buffer.size",
 )
-PARTS = 4
+PARTS = 8
 NO_LIMIT = 1 << 60  # version 1 writes a number near 2**63 for "no limit"
 
 

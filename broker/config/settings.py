@@ -171,7 +171,7 @@ def read_reasons(path: str = REASONS_PATH) -> list[tuple[str, str]]:
 
 
 def lower_budgets(settings: dict[str, Setting], limit_bytes: int | None) -> tuple[str, ...]:
-    """Lowers the defaults of the budgets to a quarter of the limit; returns the names of those that
+    """Lowers the defaults of the budgets to an eighth of the limit; returns the names of those that
     were larger."""
     share = NO_LIMIT if limit_bytes is None else limit_bytes // PARTS
     lowered = [name for name in BUDGETS if int(settings[name].default or 0) > share]

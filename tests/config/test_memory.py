@@ -1,4 +1,4 @@
-"""Byte budgets default to a quarter of the memory that a control group allows."""
+"""Byte budgets default to an eighth of the memory that a control group allows."""
 
 import pytest
 
@@ -57,15 +57,15 @@ def lowered_table(limit_bytes):
     return table, lower_budgets(table, limit_bytes)
 
 
-def test_a_budget_is_a_quarter_of_the_limit_or_its_default():
+def test_a_budget_is_an_eighth_of_the_limit_or_its_default():
     table, lowered = lowered_table(64 * MIB)
     assert set(lowered) == set(BUDGETS)
-    assert {table[name].default for name in BUDGETS} == {str(16 * MIB)}
-    table, lowered = lowered_table(512 * MIB)
+    assert {table[name].default for name in BUDGETS} == {str(8 * MIB)}
+    table, lowered = lowered_table(1024 * MIB)
     assert lowered == ("queued.max.request.bytes",)
     assert table["queued.max.request.bytes"].default == str(128 * MIB)
     assert table["socket.request.max.bytes"].default == str(100 * MIB)
-    for large in (1 << 30, None):
+    for large in (2 << 30, None):
         assert lowered_table(large)[1] == ()
 
 
@@ -82,7 +82,7 @@ def small(monkeypatch):
 def test_the_notice_names_the_budgets_that_are_not_set():
     config = BrokerConfig({"max.decompressed.bytes": str(32 * MIB)})
     [notice] = [line for line in config.notices if "67,108,864 bytes of memory" in line]
-    assert "queued.max.request.bytes=16777216" in notice
+    assert "queued.max.request.bytes=8388608" in notice
     assert "max.decompressed.bytes" not in notice
     assert config.integer("max.decompressed.bytes") == 32 * MIB
 
@@ -92,5 +92,5 @@ def test_stock_files_of_kafka_set_a_larger_request():
     """The queue has room for the largest request, when only that is set."""
     config = BrokerConfig({"socket.request.max.bytes": str(100 * MIB)})
     assert config.integer("queued.max.request.bytes") == 100 * MIB
-    config = BrokerConfig({"socket.request.max.bytes": str(8 * MIB)})
-    assert config.integer("queued.max.request.bytes") == 16 * MIB
+    config = BrokerConfig({"socket.request.max.bytes": str(4 * MIB)})
+    assert config.integer("queued.max.request.bytes") == 8 * MIB

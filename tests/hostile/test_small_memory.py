@@ -10,7 +10,7 @@ import time
 import pytest
 from compat.support import Wire
 from durability.broker_process import BrokerProcess, free_port
-from hostile.memory_group import memory_group, missing
+from hostile.control_groups import MEMORY, memory_group, missing
 from hostile.raw import error_of
 from hostile.test_bad_inputs import compressed
 from hostile.test_bombs import CODECS, TOO_LARGE, ZEROS
@@ -18,7 +18,7 @@ from node.test_settings import batches, create, produce
 
 pytestmark = [
     pytest.mark.takes(seconds=12),
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+    pytest.mark.skipif(missing(MEMORY) is not None, reason=str(missing(MEMORY))),
 ]
 
 LIMIT_BYTES = 64 << 20
@@ -29,7 +29,7 @@ LARGE_MACHINE = {
     "log.cleaner.dedupe.buffer.size": 128 << 20,
 }
 SETTINGS = {"request.receive.timeout.ms": 2000, "metrics.port": -1}
-FRAME_BYTES, STRANGERS, THEIR_ADDRESS = 12 << 20, 12, "127.0.0.2"
+FRAME_BYTES, STRANGERS, THEIR_ADDRESS = 7 << 20, 20, "127.0.0.2"
 LOADS, LOAD_S = 3, 5.0
 BOMB_PIECES = 40
 
