@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.memory.threads import NoThread
 from barnabas.cext.network.reactor import Reactor
 from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.config.listeners import Listener
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 __all__ = ["CannotStart", "Node", "NotStarted", "open_embedded"]
 
 Stage = Configured | Opened | Loaded | Bound | Serving | Running
+# What keeps a node from starting; their texts name the remedy.
+CAUSES = (UnusableDirectory, MetadataError, NoMetricsPage, NoThread, UnusablePlugins)
 Reached = TypeVar("Reached", Opened, Loaded, Bound, Serving, Running)
 
 
@@ -105,7 +108,13 @@ class Node:
             self._stage = serving = serve(bound)
             self._stage = run_tasks(serving)
             self._open_console()
-        except (UnusableDirectory, MetadataError, NoMetricsPage, UnusablePlugins) as error:
+        except (
+            UnusableDirectory,
+            MetadataError,
+            NoMetricsPage,
+            NoThread,
+            UnusablePlugins,
+        ) as error:
             self._give_up()
             raise CannotStart(str(error)) from error
         except BaseException:

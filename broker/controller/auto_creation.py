@@ -15,7 +15,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import start_when_allowed
 from barnabas.config import DynamicConfig
 from barnabas.controller.internal_topics import internal_topic
 from barnabas.controller.topics import Charge, NewTopic, TopicController
@@ -53,10 +53,7 @@ class AutoTopicCreation:
                 return
             self._waiting[name] = charge
             if self._thread is None:
-                self._thread = NamedThread(
-                    target=self._run, name="auto-topic-creation", daemon=True
-                )
-                self._thread.start()
+                self._thread = start_when_allowed(self._run, "auto-topic-creation")
 
     def stop(self) -> None:
         """Ends the thread; pending topics are not created."""

@@ -33,7 +33,7 @@ from typing import Protocol
 
 from barnabas.cext.coordinator.partition_states import LED, LOADING, NOT_LED, PartitionStates
 from barnabas.cext.log.log_handle import TRUSTED, LogError, LogHandle, SegmentInfo
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import start_when_allowed
 from barnabas.cext.partition.partitions import PartitionHandle
 from barnabas.cext.record.key_hash import java_hash
 from barnabas.cext.record.records import CorruptRecords, Record, parse_header
@@ -359,9 +359,7 @@ class CoordinatorLog:
         with self._lock:
             self._to_load.extend(full)
             if self._loader is None and not self._stopping:
-                name = f"{self.topic}-loader"
-                self._loader = NamedThread(target=self._load_all, name=name, daemon=True)
-                self._loader.start()
+                self._loader = start_when_allowed(self._load_all, f"{self.topic}-loader")
 
     def _load_if_empty(self, index: int) -> bool:
         try:

@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import start_when_allowed
 
 log = logging.getLogger("barnabas.rounds")
 
@@ -120,8 +120,7 @@ class Rounds:
         if self._stopping or self._running:
             return
         if self._thread is None:
-            self._thread = NamedThread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            self._thread = start_when_allowed(self._run, self._name)
         else:
             self._changed.notify()
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import start_when_allowed
 from barnabas.server.clock import Clock
 
 log = logging.getLogger("barnabas.timers")
@@ -78,8 +78,7 @@ class Timers:
             first = not self._heap or timer < self._heap[0]
             heapq.heappush(self._heap, timer)
             if self._thread is None and not self._stopping:
-                self._thread = NamedThread(target=self._run, name="timers", daemon=True)
-                self._thread.start()
+                self._thread = start_when_allowed(self._run, "timers")
             elif first:
                 self._changed.notify()
             return timer

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
 
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import start_thread
 from barnabas.hooks import specs
 from barnabas.hooks.plugin import Plugin
 
@@ -83,7 +83,7 @@ class _Thread:
 
     def __init__(self, name: str) -> None:
         self.calls: SimpleQueue[_Call | None] = SimpleQueue()
-        NamedThread(target=self._run, name=name, daemon=True).start()
+        start_thread(self._run, name)
 
     def _run(self) -> None:
         while (call := self.calls.get()) is not None:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import start_when_allowed
 from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.config.access import AUTHORIZER, BUILDER, QUOTAS, plugin_of
 from barnabas.config.layers import Layers, value_in_force
@@ -507,8 +507,7 @@ class Plugins:
             return
         self._events.put((hook, arguments))
         if self._teller is None:
-            self._teller = NamedThread(target=self._tell_all, name="plugin-events", daemon=True)
-            self._teller.start()
+            self._teller = start_when_allowed(self._tell_all, "plugin-events")
 
     def _tell_all(self) -> None:
         while (event := self._events.get()) is not None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import start_thread
 from barnabas.cext.network.reactor import Reactor
 from barnabas.cext.network.request_queue import PendingRequest
 
@@ -58,9 +58,7 @@ class RequestHandlers:
             self._wanted_count = thread_count
             while len(self._threads) < thread_count:
                 name = f"request-handler-{len(self._threads)}"
-                thread = NamedThread(target=self._run, name=name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._threads.append(start_thread(self._run, name))
             surplus = len(self._threads) - thread_count
         if surplus > 0:
             self._reactor.let_go(surplus)  # most threads wait for a request: this wakes them

@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.cext.memory.histogram import Times
+from barnabas.cext.memory.threads import start_refused
 from barnabas.coordinator.coordinators import Coordinators
 from barnabas.server.background import Background
 from barnabas.server.replica_manager import RETRY_MS
@@ -65,7 +66,7 @@ def run_tasks(before: Serving) -> Running:
     loaded = before.before.before
     opened, start = loaded.before, loaded.before.before
     background, system, undo = start.background, start.system, start.undo
-    background.add("events", partial(_log_closed, before), lambda: EVENTS_PERIOD_MS)
+    background.add("events", partial(_each_second, before), lambda: EVENTS_PERIOD_MS)
     background.add("offline-logs", loaded.replicas.try_offline, lambda: RETRY_MS)
     start.metrics.offline_partitions = loaded.replicas.offline_count
     start.metrics.status = partial(_status, loaded)
@@ -272,6 +273,7 @@ def _flush(loaded: Loaded, row: PartitionLog, times: Times) -> None:
         times.add(start.system.monotonic_ns() - began_ns)
 
 
-def _log_closed(node: Serving) -> None:
+def _each_second(node: Serving) -> None:
+    start_refused()
     write_events(node.before.reactor)
     node.bad_requests.write()

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import NamedThread, NoThread
 
 REQUEST_BYTES_MAX = 8192
 REQUEST_S_MAX = 5.0
@@ -146,8 +146,7 @@ class HttpServer:
             clients = list(self._clients.items())
         for one in (self._socket, *(client for client, _ in clients)):
             _shut(one)
-        if self._acceptor.ident is not None:
-            self._acceptor.join()
+        self._acceptor.join()
         for _, thread in clients:
             thread.join()
         self._socket.close()
@@ -170,10 +169,20 @@ class HttpServer:
                 if is_welcome:
                     self._clients[client] = thread
             if is_welcome:
-                thread.start()
-            else:
+                is_welcome = self._started(client, thread)
+            if not is_welcome:
                 _say(client, 503, "too many clients at once\n")
                 client.close()
+
+    def _started(self, client: socket.socket, thread: NamedThread) -> bool:
+        """Starts the thread of a client; returns whether the system allowed it."""
+        try:
+            thread.start()
+        except NoThread:
+            with self._lock:
+                self._clients.pop(client, None)
+            return False
+        return True
 
     def _serve(self, client: socket.socket) -> None:
         exchanged = client

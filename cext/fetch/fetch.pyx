@@ -67,7 +67,7 @@ from libc.string cimport memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import start_thread
 from barnabas.cext.codec.cursor cimport (
     Cursor, cursor_i16, cursor_i32, cursor_of, cursor_take, cursor_uvarint,
 )
@@ -1146,10 +1146,8 @@ cdef class FetchHandler(NativeHandler):
     def start(self, int thread_count=2):
         """Starts the threads that read old data into memory. Without them sendfile waits for the disk."""
         for i in range(thread_count):
-            thread = NamedThread(target=self.read_cold_ranges, name=f"cold-reads-{i}", daemon=True)
-            self.threads.append(thread)
+            self.threads.append(start_thread(self.read_cold_ranges, f"cold-reads-{i}"))
             cold_expect_thread(self.core.cold)
-            thread.start()
 
     def stop(self):
         """Ends the threads after they read all queued ranges. Call it after the reactor has stopped

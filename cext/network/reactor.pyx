@@ -22,6 +22,7 @@ from barnabas.cext.memory.atomics cimport (
 )
 from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.memory.sys cimport SystemCalls
+from barnabas.cext.memory.threads import start_thread
 from barnabas.cext.network.acceptor cimport LISTENER_LIMIT_NONE, accept_loop
 from barnabas.cext.network.closed_connections cimport (
     CloseMark, closed_end, closed_put, closed_take,
@@ -525,9 +526,7 @@ cdef class Reactor:
             self._threads.pop(index).join()     # it has ended
         t.draining = False
         atomic_store_i64(&t.state, THREAD_RUNNING)
-        thread = threading.Thread(target=self._run, args=(index,), daemon=True, name=f"network-{index}")
-        self._threads.insert(index, thread)
-        thread.start()
+        self._threads.insert(index, start_thread(self._run, f"network-{index}", (index,)))
         return 0
 
     def listen(self, str name not None, str host not None, int port, int backlog=50,
@@ -615,8 +614,7 @@ cdef class Reactor:
                 raise RuntimeError("a reactor starts once")
             for i in range(self._network.thread_count):
                 self._start_thread(i)
-            self._acceptor = threading.Thread(target=self._accept, daemon=True, name="acceptor")
-            self._acceptor.start()
+            self._acceptor = start_thread(self._accept, "acceptor")
 
     def _run(self, int index) -> None:
         cdef bytes name = f"network-{index}".encode()

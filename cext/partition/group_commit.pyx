@@ -16,7 +16,7 @@ Next on the data path: cext/log/log.pyx below, cext/partition/partitions.pyx abo
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import NamedThread, NoThread
 from barnabas.cext.log.log cimport log_flush
 from barnabas.cext.memory.condition cimport (
     condition_init, monotonic_now_ns, pthread_cond_broadcast, pthread_cond_destroy,
@@ -166,14 +166,14 @@ cdef class GroupCommit:
         self.threads = []
 
     def start(self):
-        """Starts the first thread. Raises RuntimeError when it was called before, or when the
-        system refuses to start a thread."""
+        """Starts the first thread. Raises RuntimeError when it was called before, NoThread when
+        the system refuses to start a thread."""
         if self.threads:
             raise RuntimeError("the flush threads were started already")
         self.queue.started_count = 1
         self.start_one()
         if not self.threads:
-            raise RuntimeError("cannot start a flush thread: see the limit ulimit -u")
+            raise NoThread(f"flush-{self.name}-0")
 
     cdef int start_one(self) except -1:
         """Starts the next thread. When the system refuses, the running threads do the work."""
@@ -182,7 +182,7 @@ cdef class GroupCommit:
         thread = NamedThread(target=self._run, name=name, daemon=True)
         try:
             thread.start()
-        except RuntimeError:
+        except NoThread:
             return 0
         self.threads.append(thread)         # stop() joins it, too: the calling thread still runs
         return 0

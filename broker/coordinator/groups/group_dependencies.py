@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import start_when_allowed
 from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.config.group_config import GroupConfig
 from barnabas.coordinator.groups.consumer_access import ConsumerSettings, Timeouts
@@ -107,8 +107,7 @@ class SerialThread:
         with self._lock:
             self._waiting.append(call)
             if self._thread is None:
-                self._thread = NamedThread(target=self._work, name=self._name, daemon=True)
-                self._thread.start()
+                self._thread = start_when_allowed(self._work, self._name)
 
     def _work(self) -> None:
         while True:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import start_when_allowed
 
 log = logging.getLogger("barnabas.network")
 
@@ -47,8 +47,7 @@ class ClosedConnections:
                 return
             known.append(on_close)
             if self._thread is None:
-                self._thread = NamedThread(target=self._run, name="closed-conns", daemon=True)
-                self._thread.start()
+                self._thread = start_when_allowed(self._run, "closed-conns")
         connection.report_close()
 
     def _run(self) -> None:

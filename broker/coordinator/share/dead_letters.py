@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from barnabas.cext.log.log_handle import LogError
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import start_when_allowed
 from barnabas.cext.partition.partitions import PartitionHandle
 from barnabas.cext.record.records import CorruptRecords, Record
 from barnabas.client.connection import Connection
@@ -171,8 +171,7 @@ class DeadLetters:
             if not full and not self._stopping:
                 self._waiting.append(letters)
                 if self._thread is None:
-                    self._thread = NamedThread(target=self._run, name="dead-letters", daemon=True)
-                    self._thread.start()
+                    self._thread = start_when_allowed(self._run, "dead-letters")
                 self._changed.notify()
         if full:
             log.error("%d ranges of dead letters wait; dropping further ones", LETTERS_MAX)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import start_when_allowed
 from barnabas.cext.partition.purgatory import Watches
 from barnabas.coordinator.share.sessions import Place
 
@@ -87,8 +87,7 @@ class WaitingFetches:
             for place in row.places:
                 self._rows.setdefault(place, set()).add(row)
             if self._thread is None:
-                self._thread = NamedThread(target=self._run, name="share-fetches", daemon=True)
-                self._thread.start()
+                self._thread = start_when_allowed(self._run, "share-fetches")
         for topic_id, index in row.places:
             self._watches.add(topic_id, index)
         row.timer = self._timers.after(wait_ms, lambda: self._expire(row))
