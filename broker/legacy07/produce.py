@@ -1,12 +1,14 @@
-"""Converts what producers of Kafka 0.7 send into a Produce request of version 0.
+"""Converts what producers of Kafka 0.7 send into a Produce request of version 3, with batches of
+format 2.
 
 The native handler of Produce then does the rest, as for every producer: access rules, quotas,
-interceptors, limits, the conversion to format 2 and compression. With acks=0 it answers nothing,
-and closes the connection after an error, as 0.7 does.
+interceptors, limits and compression. With acks=0 it answers nothing, and closes the connection
+after an error, as 0.7 does. Version 3 is the lowest one that every api.versions.of serves.
 
-A request has one message set for each partition: sets of the same partition are joined. If a
-wrapper is among the messages, they become one wrapper with the codec of the first; a topic with
-compression.type=producer keeps it. `size_max` limits the decompressed content of a request.
+A request has one batch for each partition: message sets of the same partition are joined. If a
+wrapper is among the messages, the batch has the codec of the first one; a topic with
+compression.type=producer keeps it. The records have no key and no timestamp. `size_max` limits the
+decompressed content of a request.
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 
+from barnabas.cext.record.conversion import CannotConvert, up_convert
 from barnabas.cext.record.messages07 import BadMessages, split_messages, to_message_set
-from barnabas.cext.record.messageset import encode_wrapper
+from barnabas.cext.record.records import parse_header, seal_batch
 from barnabas.legacy07.frames import BadRequest, ProduceAsked
 from barnabas.wire import compression
+from barnabas.wire.batches import BATCH_OVERHEAD_BYTES, NO_TIMESTAMP
 
 ACKS_NONE = 0
 TIMEOUT_MS = 30_000
-HEADER = struct.pack(">hhih", 0, 0, 0, -1)  # Produce 0, correlation id 0, no client id
+HEADER = struct.pack(">hhih", 0, 3, 0, -1)  # Produce 3, correlation id 0, no client id
+NO_TRANSACTION = struct.pack(">h", -1)
 
 
 def produce_request(asked: Iterable[ProduceAsked], size_max: int) -> bytes | None:
@@ -35,10 +40,10 @@ def produce_request(asked: Iterable[ProduceAsked], size_max: int) -> bytes | Non
     for topic, partitions in sets.items():
         rows = []
         for partition, parts in partitions.items():
-            entries, used = _message_set(parts, left)
+            batch, used = _batch(parts, left)
             left -= used
-            if entries:
-                rows.append(struct.pack(">ii", partition, len(entries)) + entries)
+            if batch:
+                rows.append(struct.pack(">ii", partition, len(batch)) + batch)
         if rows:
             name = topic.encode()
             head = struct.pack(f">h{len(name)}si", len(name), name, len(rows))
@@ -46,12 +51,12 @@ def produce_request(asked: Iterable[ProduceAsked], size_max: int) -> bytes | Non
     if not topics:
         return None
     body = struct.pack(">hii", ACKS_NONE, TIMEOUT_MS, len(topics))
-    return HEADER + body + b"".join(topics)
+    return HEADER + NO_TRANSACTION + body + b"".join(topics)
 
 
-def _message_set(parts: Sequence[bytes], size_max: int) -> tuple[bytes, int]:
-    """Returns the messages as a message set of format 0, and how many bytes were decompressed.
-    Raises BadRequest."""
+def _batch(parts: Sequence[bytes], size_max: int) -> tuple[bytes, int]:
+    """Returns the messages as a batch, empty for none, and how many bytes were decompressed. Raises
+    BadRequest."""
     codec = compression.NONE
     pieces = []
     used = 0
@@ -66,14 +71,24 @@ def _message_set(parts: Sequence[bytes], size_max: int) -> tuple[bytes, int]:
                     )
                     used += len(content)
                 pieces.append(to_message_set(content))
+        entries = b"".join(pieces)
+        plain = up_convert(entries) if entries else b""
     except (
         BadMessages,
+        CannotConvert,
         compression.CorruptCompressedData,
         compression.DecompressedTooLarge,
     ) as error:
         raise BadRequest(str(error)) from error
-    entries = b"".join(pieces)
-    if codec == compression.NONE or not entries:
-        return entries, used
-    packed = compression.compress(codec, entries, magic=0)
-    return encode_wrapper(packed, magic=0, codec=codec, offset=0), used
+    if codec == compression.NONE or not plain:
+        return plain, used
+    header = parse_header(plain)
+    batch = seal_batch(
+        compression.compress(codec, plain[BATCH_OVERHEAD_BYTES:]),
+        count=header.record_count,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        attributes=codec,
+    )
+    return batch, used

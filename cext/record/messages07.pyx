@@ -8,8 +8,8 @@ The CRC-32 covers the payload only. The payload of a compressed message (a wrapp
 messages, compressed. There are no keys, timestamps and offsets.
 
 In: split_messages() finds the plain messages and the wrappers of a set and checks their sizes and
-CRCs; to_message_set() makes plain messages entries of format 0, which the broker takes from old
-producers (conversion.pyx). As in Kafka 0.7 the last message may be cut off, also inside a wrapper,
+CRCs; to_message_set() makes plain messages entries of format 0, of which
+conversion.pyx makes a batch. As in Kafka 0.7 the last message may be cut off, also inside a wrapper,
 and is left out, but not the only one.
 
 Out: the records of a stored batch become plain messages of one magic: 1, as the producers of 0.7 write,

@@ -1,4 +1,4 @@
-"""What a producer of Kafka 0.7 sends, as a Produce request of version 0."""
+"""What a producer of Kafka 0.7 sends, as a Produce request of version 3."""
 
 import pytest
 from hypothesis import given
@@ -17,12 +17,14 @@ SIZE_MAX = 1 << 20
 
 def rows_of(frame: bytes) -> dict[tuple[str, int], list[tuple[int, list[bytes]]]]:
     """Codec and values of each message set, by topic and partition."""
-    asked, _ = request(0).program(0).decode(frame, 10)
-    assert frame[:10] == bytes.fromhex("0000 0000 00000000 ffff") and asked.acks == 0
+    asked, _ = request(0).program(3).decode(frame, 10)
+    assert frame[:10] == bytes.fromhex("0000 0003 00000000 ffff") and asked.acks == 0
+    assert asked.transactionalId is None
     found = {}
     for topic in asked.topicData:
         for part in topic.partitionData:
             sets = list(decode_batches(part.records, size_max=SIZE_MAX))
+            assert {(r.key, r.timestamp) for b in sets for r in b.records} == {(None, -1)}
             values = [(b.codec, [r.value for r in b.records]) for b in sets]
             assert (topic.name, part.index) not in found
             found[topic.name, part.index] = values
@@ -37,7 +39,7 @@ def test_sets_of_one_partition_are_joined() -> None:
         ProduceAsked("a", 1, b""),
     ]
     assert rows_of(produce_request(parts, SIZE_MAX)) == {
-        ("a", 0): [(0, [b"1"]), (0, [b"2"]), (0, [b"4"])],
+        ("a", 0): [(0, [b"1", b"2", b"4"])],
         ("b", 3): [(0, [b"3"])],
     }
 

@@ -290,6 +290,13 @@ def test_settings_that_do_not_fit_are_refused(tmp_path, settings, reason) -> Non
             pass
 
 
+@pytest.mark.parametrize("release", ["3.9", "4.4"])
+def test_clients_of_0_7_are_served_with_every_list_of_versions(tmp_path, release) -> None:
+    with broker07(tmp_path, {"api.versions.of": release}) as broker, connect(broker) as client:
+        client.produce("t", kafka07.messages([b"1"]) + kafka07.wrapped([b"2"]))
+        assert client.consume("t", 0)[0] == [b"1", b"2"]
+
+
 def test_legacy07_message_magic(tmp_path) -> None:
     for magic, setting in (("1", {}), ("0", {"legacy07.message.magic": "0"})):
         with broker07(tmp_path, setting) as broker, connect(broker) as client:
