@@ -14,6 +14,9 @@ As in Kafka:
 - a batch that is cut off at the end of the range is left out;
 - a zstd batch ends the result; if it is the first, the error is UNSUPPORTED_COMPRESSION_TYPE.
 
+A compressed batch whose records all lie before the fetch offset, after compaction, is left out: if the
+limit of the fetch ends behind it, an old consumer of Kafka gets it again and again.
+
 Damage ends the result too; if nothing is converted, the error is CORRUPT_MESSAGE, or
 MESSAGE_TOO_LARGE for a batch above max.decompressed.bytes.
 
@@ -313,7 +316,9 @@ cdef class DownConversion:
                 self.stop(ERROR_CORRUPT_MESSAGE)
                 return None
             self.largest_bytes = max(self.largest_bytes, size + inner.size)
-            if s.down.count == 0:
+            # After compaction a batch can end behind its last record: its messages would not lead an
+            # old consumer any further.
+            if s.down.count == 0 or s.down.last_offset < rewrite.first_offset:
                 _step(s)
                 return None
             return PyBytes_FromStringAndSize(<const char*>inner.data, inner.size)

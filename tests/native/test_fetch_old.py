@@ -62,11 +62,12 @@ class Old(FetchBroker):
         return decoded(answer, version).responses[0].partitions[0]
 
 
-def marker(offset: int, commit: int) -> bytes:
+def marker(offset: int, commit: int, producer_id: int = 1) -> bytes:
     key = b"\x00\x00" + commit.to_bytes(2, "big")
     return encode_batch(
         [Record(b"\x00\x00\x00\x00\x00\x00", key, timestamp=T)],
-        base_offset=offset, producer_id=1, producer_epoch=0, transactional=True, control=True,
+        base_offset=offset, producer_id=producer_id, producer_epoch=0, transactional=True,
+        control=True,
     )  # fmt: skip
 
 

@@ -282,7 +282,7 @@ def test_offsets_of_the_simple_consumer(watched: Watched) -> None:
 @pytest.mark.parametrize("release", pick(short=RELEASES[3:], long=RELEASES[1:]))
 def test_old_clients_fail_where_only_versions_of_kafka_4_are_served(tmp_path, release: str) -> None:
     """Kafka 4.3.1 closes the connection of Produce 0 to 2 and Fetch 0 to 3; each producer fails
-    with this error there. (Consumers read nothing and raise nothing, there and here, for 20 seconds.)"""
+    with this error there. (Consumers read nothing for 20 seconds, there and here.)"""
     settings = {"log.dirs": str(tmp_path), "api.versions.of": "4.4"}
     with Broker(settings | {"listeners": "PLAINTEXT://127.0.0.1:0"}) as broker:
         broker.create_topic("t")
