@@ -30,6 +30,11 @@ def memory_limit(root: Path = Path("/")) -> int | None:
     return min(found, default=None)
 
 
+def budget(bytes_max: int, limit_bytes: int | None) -> int:
+    """Returns the bytes that a budget of `bytes_max` has within the limit."""
+    return bytes_max if limit_bytes is None else min(bytes_max, limit_bytes // PARTS)
+
+
 def _files(root: Path) -> Iterator[Path]:
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()

@@ -26,7 +26,7 @@ import os
 from functools import cache
 
 from barnabas.config.data_directory import default_data_directory
-from barnabas.config.memory import BUDGETS, NO_LIMIT, PARTS, memory_limit
+from barnabas.config.memory import BUDGETS, budget, memory_limit
 
 READ_ONLY = "read-only"
 PER_BROKER = "per-broker"
@@ -173,10 +173,12 @@ def read_reasons(path: str = REASONS_PATH) -> list[tuple[str, str]]:
 def lower_budgets(settings: dict[str, Setting], limit_bytes: int | None) -> tuple[str, ...]:
     """Lowers the defaults of the budgets to an eighth of the limit; returns the names of those that
     were larger."""
-    share = NO_LIMIT if limit_bytes is None else limit_bytes // PARTS
-    lowered = [name for name in BUDGETS if int(settings[name].default or 0) > share]
-    for name in lowered:
-        settings[name].default = str(share)
+    lowered = []
+    for name in BUDGETS:
+        default = int(settings[name].default or 0)
+        if (share := budget(default, limit_bytes)) < default:
+            settings[name].default = str(share)
+            lowered.append(name)
     return tuple(lowered)
 
 

@@ -15,6 +15,8 @@ from barnabas.api.response_cache import forgetting, storing
 from barnabas.api.table import advertised_versions
 from barnabas.cext.network.request_queue import CERTIFICATE, RAW_TOKENS, PendingRequest
 from barnabas.config import TopicConfig
+from barnabas.config.memory import budget
+from barnabas.config.settings import MEMORY_LIMIT_BYTES
 from barnabas.controller import config_changes
 from barnabas.controller.auto_creation import AutoTopicCreation
 from barnabas.controller.config_changes import ConfigChanges
@@ -142,7 +144,9 @@ def serve(before: Bound) -> Serving:
     decoders = decode_threads(native.produce.decodes, DECODE_THREADS, plugins.intercept)
     undo.callback(decoders.stop)
     decoders.start()
-    converters = down_conversion_threads(native.fetch.conversions, DOWN_CONVERSION_THREADS)
+    conversions = native.fetch.conversions
+    conversions.memory_bytes_max = budget(conversions.memory_bytes_max, MEMORY_LIMIT_BYTES)
+    converters = down_conversion_threads(conversions, DOWN_CONVERSION_THREADS)
     undo.callback(converters.stop)
     converters.start()
     errors, bad_requests = RequestErrors(), BadRequests()

@@ -2,10 +2,12 @@
 
 import pytest
 
+from barnabas import Broker
 from barnabas.config import broker_config, settings
 from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.memory import BUDGETS, memory_limit
 from barnabas.config.settings import lower_budgets, read_table
+from barnabas.stages import serving
 
 MIB = 1 << 20
 V1, V2 = "sys/fs/cgroup/memory", "sys/fs/cgroup"
@@ -94,3 +96,13 @@ def test_stock_files_of_kafka_set_a_larger_request():
     assert config.integer("queued.max.request.bytes") == 100 * MIB
     config = BrokerConfig({"socket.request.max.bytes": str(4 * MIB)})
     assert config.integer("queued.max.request.bytes") == 8 * MIB
+
+
+def test_converted_answers_have_their_part(tmp_path, monkeypatch):
+    def bytes_max():
+        with Broker({"log.dirs": str(tmp_path)}) as broker:
+            return broker.node.bound.native.fetch.conversions.memory_bytes_max
+
+    assert bytes_max() == 128 * MIB
+    monkeypatch.setattr(serving, "MEMORY_LIMIT_BYTES", 64 * MIB)
+    assert bytes_max() == 8 * MIB
