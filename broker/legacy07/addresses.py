@@ -51,13 +51,12 @@ class AddressOutOfRange(ValueError):
 
 
 class PartitionAddresses:
-    """The addresses of one partition of this node. One thread at a time works on it; `lock` is for
-    the callers' sequences of calls."""
+    """The addresses of one partition of this node. Its caller holds `lock`."""
 
     def __init__(self, directory: Path, log: LogHandle, *, magic: int, content_max: int) -> None:
         """`magic`: of the messages, if the index has to be made; `content_max`: the largest
         decompressed size of a batch. Raises DamagedIndex, OSError."""
-        self.lock = threading.RLock()
+        self.lock = threading.Lock()
         self._log = log
         self._content_max = content_max
         path = directory / ADDRESSES
@@ -71,9 +70,14 @@ class PartitionAddresses:
     def use(self, directory: Path, log: LogHandle) -> None:
         """Goes on with the log in another directory, or opened again. Raises OSError."""
         self._log = log
-        if self._index.path.parent != directory:
+        if self.directory != directory:
             self._index.path = directory / ADDRESSES
             self._index.write()
+
+    @property
+    def directory(self) -> Path:
+        """The partition's directory."""
+        return self._index.path.parent
 
     @property
     def end(self) -> int:

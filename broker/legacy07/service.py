@@ -7,7 +7,7 @@ the network threads holds its bytes until it is answered, so that the queue need
 
 A fetch never waits for records; 0.7's consumers ask again after fetcher.backoff.ms. An index that
 has to be made or extended for longer than EXTEND_S goes on with the next request: a fetch then
-answers what is covered already.
+answers what is covered already, or nothing while another request extends it for longer than BUSY_S.
 
 Memory: each connection holds at most one answer of ANSWER_BYTES_MAX, or of one message, until it is
 sent.
@@ -22,13 +22,14 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from barnabas.api.call import Call
 from barnabas.api.k02_list_offsets import visible_end
 from barnabas.cext.log.log_handle import LogError
-from barnabas.cext.memory.threads import NamedThread
+from barnabas.cext.memory.threads import start_when_allowed
 from barnabas.cext.network.request_queue import PendingRequest
 from barnabas.cext.record.messages07 import MissingRecords
 from barnabas.cext.record.records import CorruptRecords
@@ -63,7 +64,8 @@ log = logging.getLogger("barnabas.legacy07")
 
 KEY = -7  # in place of an API key (cext/network/network_state.pxd)
 THREADS = 2
-EXTEND_S = 10.0
+EXTEND_S = 2.0
+BUSY_S = 1.0
 CREATION_S = 10.0
 CREATION_LOOK_S = 0.01
 ANSWER_BYTES_MAX = 1024 * 1024  # of one fetch or multi-fetch; clients ask again for the rest
@@ -75,6 +77,21 @@ REFUSED = (KafkaError, LogError, CorruptRecords, MissingRecords, DamagedIndex, O
 
 class Refused(Exception):
     """The topic cannot be read with the protocol of 0.7; the text says why."""
+
+
+class Busy(Exception):
+    """Another request has worked on the partition's addresses for BUSY_S."""
+
+
+@contextmanager
+def _held(found: PartitionAddresses) -> Iterator[None]:
+    """Holds the lock of the addresses of a partition. Raises Busy."""
+    if not found.lock.acquire(timeout=BUSY_S):
+        raise Busy
+    try:
+        yield
+    finally:
+        found.lock.release()
 
 
 class Legacy07:
@@ -93,14 +110,16 @@ class Legacy07:
         meter: Callable[[PendingRequest], object],
         bad_request: Callable[[str, int, str], object],
         wall_ms: Callable[[], int],
+        is_stopping: Callable[[], bool],
     ) -> None:
         """`charge_later` and `meter`: quotas of the client; `bad_request`: host, port and why a
-        connection closes, for the log."""
+        connection closes, for the log; `is_stopping`: whether the broker stops."""
         self._node_id = node_id
         self._replicas, self._logs, self._cluster = replicas, logs, cluster
         self._config, self._authorizer = config, authorizer
         self._auto_creation, self._charge_later = auto_creation, charge_later
         self._meter, self._bad_request, self._wall_ms = meter, bad_request, wall_ms
+        self._is_stopping = is_stopping
         self._queue: queue.SimpleQueue[tuple[PendingRequest, list[Any]] | None] = (
             queue.SimpleQueue()
         )
@@ -142,16 +161,16 @@ class Legacy07:
             if self._threads or self._is_stopped:
                 return
             for number in range(THREADS):
-                name = f"legacy07-{number}"
-                thread = NamedThread(target=self._run, name=name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._threads.append(start_when_allowed(self._run, f"legacy07-{number}"))
 
     def _run(self) -> None:
         while (taken := self._queue.get()) is not None:
             pending, asked = taken
             try:
-                self._answer(pending, asked)
+                if self._is_stopping():
+                    pending.close()
+                else:
+                    self._answer(pending, asked)
             except BadRequest as error:
                 self._bad_request(*pending.peer, f"Kafka 0.7: {error}")
                 pending.close()
@@ -234,7 +253,7 @@ class Legacy07:
                 absent.add(name)
         end_s = time.monotonic() + CREATION_S
         while any(self._may_come(row, absent) for row in asked):
-            if time.monotonic() > end_s or self._is_stopped:
+            if time.monotonic() > end_s or self._is_stopping():
                 break
             time.sleep(CREATION_LOOK_S)
 
@@ -250,7 +269,7 @@ class Legacy07:
             return frames.fetch_answer(frames.NO_ERROR)  # as 0.7 does
         try:
             found, is_complete = self._addresses(row, READ, pending)
-            with found.lock:
+            with _held(found):
                 if bytes_max <= 0 or (not is_complete and row.address >= found.end):
                     return frames.fetch_answer(frames.NO_ERROR)
                 size = min(row.size_max, bytes_max)
@@ -259,6 +278,8 @@ class Legacy07:
                 )
         except AddressOutOfRange:
             return frames.fetch_answer(frames.OFFSET_OUT_OF_RANGE)
+        except Busy:
+            return frames.fetch_answer(frames.NO_ERROR)
         except (Refused, *REFUSED) as error:
             return frames.fetch_answer(self._code(error, row))
 
@@ -268,7 +289,7 @@ class Legacy07:
             return frames.offsets_answer(frames.NO_ERROR, (0,) if is_end else ())
         try:
             found, is_complete = self._addresses(row, DESCRIBE, pending)
-            with found.lock:
+            with _held(found):
                 if row.time == frames.EARLIEST:
                     return frames.offsets_answer(
                         frames.NO_ERROR, [found.earliest()][: max(row.count_max, 0)]
@@ -277,6 +298,8 @@ class Legacy07:
                     raise Refused("its addresses are not known yet; the next request goes on")
                 addresses = self._before(row, found)
             return frames.offsets_answer(frames.NO_ERROR, addresses)
+        except Busy:
+            return frames.offsets_answer(frames.UNKNOWN_ERROR)
         except (Refused, AddressOutOfRange, *REFUSED) as error:
             return frames.offsets_answer(self._code(error, row))
 
@@ -307,10 +330,14 @@ class Legacy07:
         partition = self._replicas.partition(row.topic, row.partition)
         self._check_topic(row.topic)
         limit = visible_end(partition, committed_only=True)
-        found = self._of(partition, self._log_of(row.topic, row.partition))
+        kept = self._log_of(row.topic, row.partition)
+        found = self._of(partition, kept)
         end_s = time.monotonic() + EXTEND_S
-        with found.lock:
-            return found, found.extend(limit, lambda: time.monotonic() > end_s)
+        with _held(found):
+            found.use(kept.directory, kept.handle)
+            return found, found.extend(
+                limit, lambda: self._is_stopping() or time.monotonic() > end_s
+            )
 
     def _check_topic(self, name: str) -> None:
         config = self._replicas.topic_config(name)
@@ -326,8 +353,8 @@ class Legacy07:
         return found
 
     def _of(self, partition: PartitionHandle, kept: PartitionLog) -> PartitionAddresses:
-        """Returns the addresses of a partition; opens or makes their file. Raises DamagedIndex,
-        OSError."""
+        """Returns the addresses of a partition; opens or makes their file. The caller calls use().
+        Raises DamagedIndex, OSError."""
         key = kept.topic_id, partition.index
         with self._lock:
             found = self._known.get(key)
@@ -339,8 +366,6 @@ class Legacy07:
                     magic=self._config.integer(MAGIC),
                     content_max=self._config.integer(CONTENT_MAX),
                 )
-        with found.lock:
-            found.use(kept.directory, kept.handle)
         return found
 
     def _forget_deleted(self) -> None:
@@ -379,6 +404,7 @@ class Legacy07:
             handle = self._replicas.partition(topic, partition)
             found = self._of(handle, kept)
             with found.lock:
+                found.use(kept.directory, kept.handle)
                 found.extend(min(offset, handle.last_stable_offset))
                 found.keep(offset)
         except NotLeaderOrFollower:

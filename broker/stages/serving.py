@@ -520,6 +520,7 @@ def _legacy07(
             quotas.meter,
             bad_requests.add,
             start.system.wall_ms,
+            lambda: start.undo.has_begun,
         )
 
     def one() -> Legacy07:

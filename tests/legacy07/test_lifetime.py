@@ -14,6 +14,8 @@ from oracle.kafka07 import EARLIEST, LATEST, Client07, Closed
 from quotas.asking import set_quota
 from security.ruled_broker import SETTINGS, Ruled
 
+from barnabas.legacy07 import addresses, service
+from barnabas.legacy07.addresses import PartitionAddresses
 from barnabas.security.acl_codes import DESCRIBE, READ, TOPIC, WRITE
 from barnabas.wire import request
 
@@ -166,6 +168,45 @@ def test_addresses_after_kill_9(tmp_path) -> None:
         assert values == [b"%d" % each for each in range(len(values))]
         assert {at: value for at, value in zip(addresses_of(values), values, strict=False)} == seen
     broker.stop()
+
+
+def test_a_partition_that_is_busy_delays_no_other(tmp_path, monkeypatch) -> None:
+    made = []
+
+    def noted(*given, **named):
+        made.append(PartitionAddresses(*given, **named))
+        return made[-1]
+
+    monkeypatch.setattr(service, "PartitionAddresses", noted)
+    with broker07(tmp_path) as broker, connect(broker) as client, connect(broker) as second:
+        for topic in ("t", "u"):
+            client.produce(topic, kafka07.messages([b"v"]))
+            assert client.offsets(topic, LATEST) == (0, [11])
+        (found,) = [row for row in made if row.directory.name == "t-0"]
+        with found.lock:
+            client.send(1, kafka07.fetch_body("t", 0, 0, 100))
+            began = time.monotonic()
+            assert second.fetch("u", 0) == (0, kafka07.message(b"v"))
+            assert time.monotonic() - began < 0.5
+            assert client.answer() == (0, b"")
+            assert client.offsets("t", LATEST) == (-1, [])
+        assert client.fetch("t", 0) == (0, kafka07.message(b"v"))
+
+
+def test_a_stop_does_not_wait_for_an_index(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(service, "EXTEND_S", 60)
+    monkeypatch.setattr(addresses, "messages_size", lambda *_a, **_k: time.sleep(0.05) or 11)
+    with broker07(tmp_path) as broker, connect(broker) as client, wire_to(broker) as wire:
+        create(wire, "t")
+        for _ in range(300):
+            produce(wire, "t", b"v", acks=1)
+        client.send(1, kafka07.fetch_body("t", 0, 0, 100))
+        with connect(broker) as second:
+            second.send(1, kafka07.fetch_body("t", 0, 0, 100))
+            time.sleep(0.2)
+            began = time.monotonic()
+            broker.stop()
+            assert time.monotonic() - began < 5
 
 
 # ------------------------------------------------------------------------------ what is refused
