@@ -108,17 +108,19 @@ class Legacy07:
         auto_creation: AutoTopicCreation,
         charge_later: Callable[[PendingRequest], Callable[[int], object]],
         meter: Callable[[PendingRequest], object],
+        fetched: Callable[[PendingRequest, int], object],
         bad_request: Callable[[str, int, str], object],
         wall_ms: Callable[[], int],
         is_stopping: Callable[[], bool],
     ) -> None:
-        """`charge_later` and `meter`: quotas of the client; `bad_request`: host, port and why a
-        connection closes, for the log; `is_stopping`: whether the broker stops."""
+        """`charge_later`, `meter` and `fetched`: quotas of the client; `bad_request`: host, port and
+        why a connection closes, for the log; `is_stopping`: whether the broker stops."""
         self._node_id = node_id
         self._replicas, self._logs, self._cluster = replicas, logs, cluster
         self._config, self._authorizer = config, authorizer
         self._auto_creation, self._charge_later = auto_creation, charge_later
-        self._meter, self._bad_request, self._wall_ms = meter, bad_request, wall_ms
+        self._meter, self._fetched = meter, fetched
+        self._bad_request, self._wall_ms = bad_request, wall_ms
         self._is_stopping = is_stopping
         self._queue: queue.SimpleQueue[tuple[PendingRequest, list[Any]] | None] = (
             queue.SimpleQueue()
@@ -141,6 +143,7 @@ class Legacy07:
 
     def take(self, pending: PendingRequest) -> None:
         """Answers a request, now or later."""
+        self._meter(pending)
         try:
             asked: list[Any] = frames.parse_request(
                 pending.api_version, pending.data, pending.body_at
@@ -187,14 +190,19 @@ class Legacy07:
         elif kind == frames.OFFSETS:
             pending.reply(self._offsets(asked[0], pending))
         elif kind == frames.FETCH:
-            pending.reply(self._fetch(asked[0], ANSWER_BYTES_MAX, pending))
+            self._send(self._fetch(asked[0], ANSWER_BYTES_MAX, pending), pending)
         else:
             answers: list[bytes] = []
             left = ANSWER_BYTES_MAX
             for row in asked:
                 answers.append(self._fetch(row, left, pending))
                 left -= len(answers[-1])
-            pending.reply(frames.multi_fetch_answer(answers))
+            self._send(frames.multi_fetch_answer(answers), pending)
+
+    def _send(self, records: bytes, pending: PendingRequest) -> None:
+        """Sends the answer to a fetch, and counts it against the quota of the client."""
+        self._fetched(pending, len(records))
+        pending.reply(records)
 
     # -- produce ----------------------------------------------------------------------------------
 
@@ -205,7 +213,6 @@ class Legacy07:
         if frame is None:
             pending.silent()
         else:
-            self._meter(pending)
             pending.proceed_as(frame)
 
     def _chosen(self, row: ProduceAsked) -> int:

@@ -151,6 +151,16 @@ class QuotaEnforcement:
             ]
             bind(pending, quotas.generation, sensors)
 
+    def fetched(self, pending: PendingRequest, size_bytes: int) -> None:
+        """Counts bytes that Python answers to a fetch; a client over its quota waits after the
+        answer."""
+        found = self._limit(self._quotas, FETCH, *_client_of(pending))
+        if found is None:
+            return
+        now_ms = self._monotonic_ns() // 1_000_000
+        with self._lock:
+            pending.throttle(self._sensor(FETCH, *found).use(size_bytes, now_ms))
+
     def charge(self, pending: PendingRequest, is_strict: bool, count: int) -> None:
         """Counts so many created or deleted partitions against the quota of the request's client.
         `is_strict`: raises ThrottlingQuotaExceeded while the quota is exceeded; otherwise the

@@ -518,6 +518,7 @@ def _legacy07(
             administration.auto_creation,
             quotas.charge_later,
             quotas.meter,
+            quotas.fetched,
             bad_requests.add,
             start.system.wall_ms,
             lambda: start.undo.has_begun,
@@ -715,6 +716,11 @@ class QuotasInForce:
         """Gives the connection of a request the sensors of its client's quotas."""
         if self._made is not None:
             self._made.meter(pending)
+
+    def fetched(self, pending: PendingRequest, size_bytes: int) -> None:
+        """Counts bytes that Python answers to a fetch against the quota of its client."""
+        if self._made is not None:
+            self._made.fetched(pending, size_bytes)
 
     def used(self) -> Iterable[Used]:
         """Returns what clients use now, for the metrics."""

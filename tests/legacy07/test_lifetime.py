@@ -305,20 +305,27 @@ def test_access_rules_apply_to_anonymous_clients(tmp_path) -> None:
                 assert client.offsets("t", LATEST) == (0, [11])
 
 
-def test_a_producer_over_its_quota_is_muted(tmp_path) -> None:
-    with broker07(tmp_path, {"auto.create.topics.enable": "true"}) as broker:
+@pytest.mark.parametrize(
+    ("quota", "limit"),
+    [("producer_byte_rate", 1000.0), ("consumer_byte_rate", 1000.0), ("request_percentage", 1e-6)],
+)
+def test_a_client_over_its_quota_is_muted(tmp_path, quota, limit) -> None:
+    with broker07(tmp_path) as broker, wire_to(broker) as wire:
         broker.create_topic("t")
-        with wire_to(broker) as wire:
-            set_quota(wire, {"user": "ANONYMOUS"}, producer_byte_rate=1000.0)
-            with connect(broker) as client:
+        produce(wire, "t", bytes(50_000))
+        set_quota(wire, {"user": "ANONYMOUS"}, **{quota: limit})
+        with connect(broker) as client:
+            if quota == "producer_byte_rate":
                 client.produce("t", kafka07.messages([bytes(50_000)]))
-                client.send(4, kafka07.place("t", 0) + b"\xff" * 8 + (1).to_bytes(4, "big"))
-                client.socket.settimeout(0.3)
-                with pytest.raises(TimeoutError):
-                    client.answer()
-                broker.clock.advance(seconds=60)
-                client.socket.settimeout(10)
-                assert client.answer()[0] == 0
+            else:
+                assert client.fetch("t", 0) == (0, kafka07.message(bytes(50_000)))
+            client.send(4, kafka07.place("t", 0) + b"\xff" * 8 + (1).to_bytes(4, "big"))
+            client.socket.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                client.answer()
+            broker.clock.advance(seconds=60)
+            client.socket.settimeout(10)
+            assert client.answer()[0] == 0
 
 
 def test_topics_are_not_created_when_the_broker_may_not(tmp_path) -> None:
