@@ -113,8 +113,8 @@ class Legacy07:
         wall_ms: Callable[[], int],
         is_stopping: Callable[[], bool],
     ) -> None:
-        """`charge_later`, `meter` and `fetched`: quotas of the client; `bad_request`: host, port and
-        why a connection closes, for the log; `is_stopping`: whether the broker stops."""
+        """`charge_later`, `meter` and `fetched`: quotas of the client; `bad_request`: host, port
+        and why a connection closes, for the log; `is_stopping`: whether the broker stops."""
         self._node_id = node_id
         self._replicas, self._logs, self._cluster = replicas, logs, cluster
         self._config, self._authorizer = config, authorizer

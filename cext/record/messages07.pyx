@@ -130,7 +130,7 @@ def split_messages(data not None) -> list[tuple[int, int, int]]:
     cdef Py_buffer view
     cdef Message07 m
     cdef const uint8_t* p
-    cdef int64_t at = 0
+    cdef int64_t at = 0, plain_at = 0       # where the plain messages before `at` begin
     cdef int status
     found = []
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -144,12 +144,13 @@ def split_messages(data not None) -> list[tuple[int, int, int]]:
             if status != MESSAGE_OK:
                 raise BadMessages(REASONS[status], at)
             if m.codec != CODEC_NONE:
+                if plain_at < at:
+                    found.append((CODEC_NONE, plain_at, at))
                 found.append((m.codec, m.payload - p, m.payload - p + m.payload_size))
-            elif found and found[-1][0] == CODEC_NONE and found[-1][2] == at:
-                found[-1] = (CODEC_NONE, found[-1][1], at + m.size)
-            else:
-                found.append((CODEC_NONE, at, at + m.size))
+                plain_at = at + m.size
             at += m.size
+        if plain_at < at:
+            found.append((CODEC_NONE, plain_at, at))
         return found
     finally:
         PyBuffer_Release(&view)
