@@ -3,9 +3,11 @@
     python -m durability.armed_broker DIRECTORY [NAME=VALUE ...]
 
 It prints "ready ADDRESS", then reads lines "CALL NTH PATH_PART" and prints "armed": the NTH such
-call from then on, for a file whose path contains PATH_PART, is not made.
+call from then on, for a file whose path contains PATH_PART, is not made. For the line "calls" it
+prints how many calls of each kind it has made since the first of these lines.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from barnabas import Broker
 
+KINDS = ("pwritev", "fdatasync", "fsync_directory", "ftruncate", "open", "rename")
 TESTS = Path(__file__).resolve().parents[1]
 
 
@@ -42,6 +45,13 @@ class ArmedBroker:
         self.process.stdin.flush()
         assert self._said() == "armed"
 
+    def calls(self) -> dict[str, int]:
+        """How many calls of each kind it has made since the first kill_before()."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("calls\n")
+        self.process.stdin.flush()
+        return json.loads(self._said())
+
     def killed(self, within_s: float = 0.0) -> bool:
         """Returns whether the fault has fired, or fires within a time."""
         try:
@@ -63,6 +73,11 @@ def main(directory: str, *settings: str) -> None:
     with Broker(given | dict(row.split("=", 1) for row in settings)) as broker:
         print("ready", broker.bootstrap_servers, flush=True)
         for line in sys.stdin:
+            if line == "calls\n":
+                print(
+                    json.dumps({kind: broker.node.system.calls(kind) for kind in KINDS}), flush=True
+                )
+                continue
             call, nth, path_part = line.split()
             broker.node.system.fault(call, "kill", nth=int(nth), path_contains=path_part)
             print("armed", flush=True)
