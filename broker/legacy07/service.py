@@ -1,9 +1,10 @@
 """Answers the requests of Kafka 0.7 on the listener LEGACY07.
 
 A produce request becomes a Produce request for the native handler (produce.py); that takes no
-time, unless a topic has to be created first. Two threads do this and all that reads logs, so that
-request handlers do not wait for it. A connection has one request at a time, and the byte budget of
-the network threads holds its bytes until it is answered, so that the queue needs no other limit.
+time, unless a topic has to be created first: one thread waits for that. Two threads read logs, so
+that request handlers do not wait for it. A connection has one request at a time, and the byte
+budget of the network threads holds its bytes until it is answered, so that the queue needs no
+other limit.
 
 A fetch never waits for records; 0.7's consumers ask again after fetcher.backoff.ms. An index that
 has to be made or extended for longer than EXTEND_S goes on with the next request: a fetch then
@@ -24,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from barnabas.api.call import Call
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.legacy07")
 
 KEY = -7  # in place of an API key (cext/network/network_state.pxd)
-THREADS = 2
+READERS = 2
 EXTEND_S = 2.0
 BUSY_S = 1.0
 CREATION_S = 10.0
@@ -73,6 +75,9 @@ LOGGED_MAX = 1000
 CONTENT_MAX = "max.decompressed.bytes"
 MAGIC = "legacy07.message.magic"
 REFUSED = (KafkaError, LogError, CorruptRecords, MissingRecords, DamagedIndex, OSError)
+
+
+Requests = queue.SimpleQueue[tuple[PendingRequest, list[Any]] | None]
 
 
 class Refused(Exception):
@@ -122,9 +127,8 @@ class Legacy07:
         self._meter, self._fetched = meter, fetched
         self._bad_request, self._wall_ms = bad_request, wall_ms
         self._is_stopping = is_stopping
-        self._queue: queue.SimpleQueue[tuple[PendingRequest, list[Any]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._reads: Requests = queue.SimpleQueue()
+        self._creations: Requests = queue.SimpleQueue()  # produce requests for absent topics
         self._lock = threading.Lock()  # of the two below and the threads
         self._known: dict[tuple[bytes, int], PartitionAddresses] = {}
         self._logged: set[str] = set()
@@ -135,10 +139,10 @@ class Legacy07:
         """Ends the threads; requests in the queue close their connections."""
         with self._lock:
             self._is_stopped = True
-            threads = self._threads
-        for _ in threads:
-            self._queue.put(None)
-        for thread in threads:
+        for _ in self._threads:
+            self._reads.put(None)
+            self._creations.put(None)
+        for thread in self._threads:
             thread.join()
 
     def take(self, pending: PendingRequest) -> None:
@@ -148,7 +152,8 @@ class Legacy07:
             asked: list[Any] = frames.parse_request(
                 pending.api_version, pending.data, pending.body_at
             )
-            if pending.api_version in (frames.PRODUCE, frames.MULTI_PRODUCE):
+            is_produce = pending.api_version in (frames.PRODUCE, frames.MULTI_PRODUCE)
+            if is_produce:
                 if not any(self._may_come(row, set()) for row in asked):
                     self._produce(pending, asked)
                     return
@@ -157,17 +162,20 @@ class Legacy07:
             pending.close()
             return
         self._begin()
-        self._queue.put((pending, asked))
+        (self._creations if is_produce else self._reads).put((pending, asked))
 
     def _begin(self) -> None:
         with self._lock:
             if self._threads or self._is_stopped:
                 return
-            for number in range(THREADS):
-                self._threads.append(start_when_allowed(self._run, f"legacy07-{number}"))
+            for number in range(READERS):
+                run = partial(self._run, self._reads)
+                self._threads.append(start_when_allowed(run, f"legacy07-{number}"))
+            run = partial(self._run, self._creations)
+            self._threads.append(start_when_allowed(run, "legacy07-create"))
 
-    def _run(self) -> None:
-        while (taken := self._queue.get()) is not None:
+    def _run(self, requests: Requests) -> None:
+        while (taken := requests.get()) is not None:
             pending, asked = taken
             try:
                 if self._is_stopping():

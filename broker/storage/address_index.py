@@ -33,6 +33,10 @@ VERSION = 1
 HEADER = struct.Struct(">10sBBI")
 ENTRY = struct.Struct(">qqiI")
 CHECKED_BYTES = ENTRY.size - 4
+REMEDY = (
+    " Restore it from a backup of this log; or stop the broker and remove it: then addresses begin"
+    " anew at 0, and clients of Kafka 0.7 have to begin at the earliest or the latest one."
+)
 DROPPED_MIN = 1024  # entries below the log's start are removed when there are so many
 
 
@@ -66,7 +70,7 @@ class AddressIndex:
         except FileNotFoundError:
             return None
         if len(data) < HEADER.size or data[: HEADER.size] != _header(data[11]):
-            raise DamagedIndex(f"{path} is damaged, or of a later version")
+            raise DamagedIndex(f"{path} is damaged, or of a later version.{REMEDY}")
         found = cls(path, data[11])
         rows = []
         whole = HEADER.size
@@ -74,13 +78,13 @@ class AddressIndex:
             offset, address, epoch, check = ENTRY.unpack_from(data, at)
             if crc32(data[at : at + CHECKED_BYTES]) == check:
                 if at != whole:
-                    raise DamagedIndex(f"{path} is damaged at byte {whole}")
+                    raise DamagedIndex(f"{path} is damaged at byte {whole}.{REMEDY}")
                 rows.append((offset, address, epoch))
                 whole = at + ENTRY.size
         for offset, address, epoch in sorted(rows):
             found._insert(offset, address, epoch)
         if not rows or list(found.addresses) != sorted(found.addresses):
-            raise DamagedIndex(f"{path} has no entries, or they contradict one another")
+            raise DamagedIndex(f"{path}: its entries contradict one another.{REMEDY}")
         if whole != len(data):
             os.truncate(path, whole)
         return found

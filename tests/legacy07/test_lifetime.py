@@ -193,6 +193,21 @@ def test_a_partition_that_is_busy_delays_no_other(tmp_path, monkeypatch) -> None
         assert client.fetch("t", 0) == (0, kafka07.message(b"v"))
 
 
+def test_topics_that_cannot_be_created_delay_no_other_client(tmp_path) -> None:
+    with broker07(tmp_path, {"default.replication.factor": "3"}) as broker:
+        with wire_to(broker) as wire:
+            create(wire, "t")
+        with connect(broker) as client, connect(broker) as one, connect(broker) as two:
+            client.produce("t", kafka07.messages([b"v"]))
+            assert client.offsets("t", LATEST) == (0, [11])
+            for each in (one, two, connect(broker)):
+                each.produce("absent", kafka07.messages([b"v"]))
+            time.sleep(0.1)
+            began = time.monotonic()
+            assert client.fetch("t", 0) == (0, kafka07.message(b"v"))
+            assert time.monotonic() - began < 2
+
+
 def test_a_stop_does_not_wait_for_an_index(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(service, "EXTEND_S", 60)
     monkeypatch.setattr(addresses, "messages_size", lambda *_a, **_k: time.sleep(0.05) or 11)
