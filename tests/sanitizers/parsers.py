@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from native.conftest import Broker as PartitionBroker
+from oracle import kafka07
 from oracle.old_produce import inner, wrapper
 from oracle.produce import batch, compressed, produce_frame, record
 from oracle.vectors import message_vectors, vectors
@@ -29,8 +30,11 @@ from barnabas.cext.memory.sys import SystemCalls
 from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.cext.produce.produce import MalformedProduce, ProduceHandler
 from barnabas.cext.record.conversion import CannotConvert, down_convert, up_convert
+from barnabas.cext.record.messages07 import MissingRecords, messages_of
 from barnabas.cext.record.records import CorruptRecords
 from barnabas.errors import UnsupportedVersion
+from barnabas.legacy07.frames import BadRequest, ProduceAsked, parse_request
+from barnabas.legacy07.produce import produce_request
 from barnabas.security.failures import LoginFailed
 from barnabas.security.session import Session
 from barnabas.server.decode_pool import answer_job
@@ -163,6 +167,20 @@ class Parsers:
         """As `conversions`, with the length and the checksum that the first entry must have."""
         self.conversions(sealed(data))
 
+    def kafka07(self, data: bytes) -> None:
+        """The first byte is the type of a request of Kafka 0.7, and the first letter of a stored
+        batch that becomes messages of 0.7."""
+        with contextlib.suppress(BadRequest):
+            asked = parse_request(data[0] % 6 if data else 0, data, 1)
+            for row in asked:
+                if isinstance(row, ProduceAsked):
+                    made = produce_request([row], SIZE_MAX)
+                    assert made is None or len(made) <= 3 * SIZE_MAX + 4 * len(data)
+        for magic in (0, 1):
+            with contextlib.suppress(CorruptRecords, MissingRecords):
+                made = messages_of(sealed(data), first_offset=0, magic=magic)
+                assert len(made) <= 2 * len(data) + 10
+
     @property
     def methods(self) -> list[Callable[[bytes], None]]:
         return [getattr(self, name) for name in NAMES]
@@ -170,7 +188,7 @@ class Parsers:
 
 NAMES = (
     "conversation", "login", "message", "request_header", "batches", "batch", "produce",
-    "compressed", "conversions", "conversion",
+    "compressed", "conversions", "conversion", "kafka07",
 )  # fmt: skip
 
 
@@ -230,6 +248,9 @@ def seeds() -> Iterator[tuple[str, bytes]]:
         yield "batch", vector["bytes"]
         yield "conversions", vector["bytes"]
         yield "conversion", vector["bytes"]
+        yield "kafka07", vector["bytes"]
+    for kind, body in kafka07_requests():
+        yield "kafka07", bytes([kind]) + body
     for made in old_messages():
         yield "conversions", made
         yield "conversion", made
@@ -241,6 +262,17 @@ def seeds() -> Iterator[tuple[str, bytes]]:
         yield "produce", produce_frame([("orders", 0, made)], 8, acks=1)
     for codec in (compression.SNAPPY, compression.LZ4):
         yield "compressed", compression.compress(codec, b"abcd" * 300 + bytes(range(256)))
+
+
+def kafka07_requests() -> Iterator[tuple[int, bytes]]:
+    plain, packed = kafka07.messages([b"one", b""]), kafka07.wrapped([b"two"] * 9)
+    for data in (plain, packed, plain + packed, kafka07.message(packed, codec=1)):
+        yield 0, kafka07.produce_body("t", 0, data)
+        yield 3, b"\0\2" + kafka07.produce_body("t", 0, data) + kafka07.produce_body("u", -1, data)
+    fetch = kafka07.fetch_body("t", 0, 5, 100)
+    yield 1, fetch
+    yield 2, b"\0\2" + fetch * 2
+    yield 4, kafka07.place("t", 0) + bytes(12)
 
 
 def conversations() -> Iterator[tuple[str, bytes]]:
