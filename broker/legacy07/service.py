@@ -47,7 +47,7 @@ from barnabas.errors import (
 )
 from barnabas.legacy07 import frames
 from barnabas.legacy07.addresses import AddressOutOfRange, PartitionAddresses
-from barnabas.legacy07.frames import BadRequest, FetchAsked, OffsetsAsked, ProduceAsked
+from barnabas.legacy07.frames import Asked, BadRequest, FetchAsked, OffsetsAsked, ProduceAsked
 from barnabas.legacy07.produce import produce_request
 from barnabas.security.acl_codes import CREATE, DESCRIBE, READ, TOPIC
 from barnabas.storage.address_index import DamagedIndex
@@ -235,7 +235,7 @@ class Legacy07:
         )
         return random.choice(led) if led else row.partition
 
-    def _may_come(self, row: ProduceAsked, absent: Container[str]) -> bool:
+    def _may_come(self, row: Asked, absent: Container[str]) -> bool:
         """Returns whether a partition will be served here soon: its topic is absent and not in
         `absent`, or was created a moment ago."""
         cluster = self._cluster()
@@ -280,7 +280,7 @@ class Legacy07:
     def _fetch(self, row: FetchAsked, bytes_max: int, pending: PendingRequest) -> bytes:
         if row.size_max < 0:
             return frames.fetch_answer(frames.INVALID_FETCH_SIZE)
-        if self._cluster().topic(row.topic) is None:
+        if self._is_absent(row):
             return frames.fetch_answer(frames.NO_ERROR)  # as 0.7 does
         try:
             found, is_complete = self._addresses(row, READ, pending)
@@ -299,7 +299,7 @@ class Legacy07:
             return frames.fetch_answer(self._code(error, row))
 
     def _offsets(self, row: OffsetsAsked, pending: PendingRequest) -> bytes:
-        if self._cluster().topic(row.topic) is None:  # as 0.7 does
+        if self._is_absent(row):  # as 0.7 does
             is_end = row.time in (frames.LATEST, frames.EARLIEST)
             return frames.offsets_answer(frames.NO_ERROR, (0,) if is_end else ())
         try:
@@ -317,6 +317,10 @@ class Legacy07:
             return frames.offsets_answer(frames.UNKNOWN_ERROR)
         except (Refused, AddressOutOfRange, *REFUSED) as error:
             return frames.offsets_answer(self._code(error, row))
+
+    def _is_absent(self, row: FetchAsked | OffsetsAsked) -> bool:
+        """Returns whether there is no such topic, or not yet its partition, which will be here."""
+        return self._cluster().topic(row.topic) is None or self._may_come(row, (row.topic,))
 
     def _before(self, row: OffsetsAsked, found: PartitionAddresses) -> list[int]:
         """Returns the addresses at which segments begin, and the end, from the newest one at or

@@ -108,6 +108,15 @@ def test_a_producer_that_leaves_at_once_has_produced(broker) -> None:
             time.sleep(0.01)
 
 
+def test_a_topic_that_is_being_created_is_empty(broker, client) -> None:
+    with connect(broker) as reader:
+        for number in range(40):
+            client.produce(f"made-{number}", kafka07.messages([b"v"]))
+            for _ in range(5):
+                error, _ = reader.fetch(f"made-{number}", 0)
+                assert error == 0
+
+
 def test_one_topic_for_0_7_and_today(broker, client) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "compression.type": "zstd"})
     client.produce("mixed", kafka07.messages([b"old"]))
