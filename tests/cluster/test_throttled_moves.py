@@ -91,7 +91,7 @@ def test_a_throttled_move_by_the_command(cluster):
     began = time.monotonic()
     done = ran(cluster, "--execute", "-", "--throttle", str(RATE), stdin=plan(2))
     assert done.status == 0, done.err
-    assert throttles(cluster) == (LISTS, [RATES, RATES, set()])
+    soon(lambda: throttles(cluster) == (LISTS, [RATES, RATES, set()]), "the throttles are others")
     soon(lambda: rate(cluster, 2, "follower") > 0 < rate(cluster, 1, "leader"), "nothing is sent")
     while (elapsed_s := time.monotonic() - began) < SLOW_S:
         assert is_under_way(cluster)
@@ -100,7 +100,7 @@ def test_a_throttled_move_by_the_command(cluster):
     assert elapsed_s < SLOW_S + 5
     done = ran(cluster, "--execute", "-", "--throttle", "100000000", "--wait", stdin=plan(2))
     assert done.status == 0 and "removed the throttle" in done.err, done.err
-    assert throttles(cluster) == (set(), [set()] * 3)
+    soon(lambda: throttles(cluster) == (set(), [set()] * 3), "the throttles are others")
     kept = run_command(
         "consume", "moving", "--from-beginning", "--end", "-b", cluster.bootstrap_servers
     )
@@ -115,10 +115,10 @@ def test_a_throttle_without_a_plan_is_refused(cluster):
 
 def test_a_cancelled_move_has_no_throttle(cluster):
     assert ran(cluster, "--execute", "-", "--throttle", "1000", stdin=plan(3)).status == 0
-    assert throttles(cluster) == (LISTS, [RATES, set(), RATES])
+    soon(lambda: throttles(cluster) == (LISTS, [RATES, set(), RATES]), "the throttles are others")
     done = ran(cluster, "--cancel")
     assert done.status == 0 and "removed the throttle" in done.err, done.err
-    assert throttles(cluster) == (set(), [set()] * 3)
+    soon(lambda: throttles(cluster) == (set(), [set()] * 3), "the throttles are others")
     assert not is_under_way(cluster)
 
 
@@ -146,10 +146,10 @@ def test_a_throttled_move_by_kafkas_tool(cluster, tmp_path):
 
     printed = tool("--execute", "--throttle", str(RATE))
     assert "The inter-broker throttle limit was set to 200000 B/s" in printed
-    assert throttles(cluster) == (LISTS, [RATES, set(), RATES])
+    soon(lambda: throttles(cluster) == (LISTS, [RATES, set(), RATES]), "the throttles are others")
     assert "is still in progress" in tool("--verify")
-    assert throttles(cluster) == (LISTS, [RATES, set(), RATES])
+    soon(lambda: throttles(cluster) == (LISTS, [RATES, set(), RATES]), "the throttles are others")
     tool("--execute", "--additional", "--throttle", "100000000")
     soon(lambda: not is_under_way(cluster), "the move does not end")
     assert "is completed" in tool("--verify")
-    assert throttles(cluster) == (set(), [set()] * 3)
+    soon(lambda: throttles(cluster) == (set(), [set()] * 3), "the throttles are others")
