@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from barnabas.coordinator.share.share_counts import ShareCounts
-from barnabas.coordinator.share.share_partition import ACKNOWLEDGED, StateBatch
+from barnabas.coordinator.share.share_partition import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
 from barnabas.coordinator.share.share_state import ShareKey, ShareState
 from barnabas.errors import (
     CoordinatorLoadInProgress,
@@ -153,6 +153,32 @@ def test_the_log_has_all_changes_after_one_could_not_be_written(state, journal):
     assert found[0][1].batches == (BATCH,)
     _, after = summary(loaded_from(journal))
     assert after.batches == (BATCH,)
+
+
+def test_a_write_that_comes_again_takes_nothing_back(state, journal):
+    """A request that was sent again arrives after the writes that followed it. A simulated cluster
+    found it: records were delivered again whose acknowledgement was confirmed."""
+
+    def change(start, complete_count, *batches):
+        state.write(KEY, 3, 1, start, complete_count, batches, lambda error: None)
+        journal.complete()
+        return summary(state)[1]
+
+    first = START, 0, StateBatch(10, 19, AVAILABLE, 1), StateBatch(30, 30, ACKNOWLEDGED, 1)
+    change(*first)
+    released = StateBatch(16, 17, AVAILABLE, 2), StateBatch(15, 15, ARCHIVED, 2)
+    wanted = change(14, 3, StateBatch(10, 14, ACKNOWLEDGED, 2), *released)
+    assert (wanted.start, wanted.complete_count) == (14, 3)
+    again = change(*first)
+    assert (again.start, again.complete_count) == (14, 3)
+    over = {row.first: row.state for row in again.batches if row.state != AVAILABLE}
+    assert over == {14: ACKNOWLEDGED, 15: ARCHIVED, 30: ACKNOWLEDGED}
+    assert summary(loaded_from(journal))[1].batches == again.batches
+    reset = Outcome()
+    state.initialize(KEY, 4, START, reset)  # an administrator sets the offsets
+    journal.complete()
+    kept = summary(state)[1]
+    assert kept.start == START and kept.batches == ()
 
 
 def test_a_former_leader_is_fenced(state, journal):

@@ -30,7 +30,7 @@ from barnabas.cext.codec.wire import MalformedMessage
 from barnabas.cext.record.records import Record
 from barnabas.coordinator.journal import Done, Entry
 from barnabas.coordinator.share.share_counts import ShareCounts
-from barnabas.coordinator.share.share_partition import StateBatch
+from barnabas.coordinator.share.share_partition import OVER, StateBatch
 from barnabas.errors import (
     FencedLeaderEpoch,
     FencedStateEpoch,
@@ -205,7 +205,9 @@ class ShareState:
         batches: Iterable[StateBatch],
         done: Done,
     ) -> None:
-        """Writes changes of the state; `done` is called when they are durable or have failed.
+        """Writes changes of the state; `done` is called when they are durable or have failed. A
+        write that comes again, after later ones, takes nothing back: the start offset does not go
+        down, and no record that is over is available again.
 
         Raises InvalidRequest for a partition that was not initialized, FencedLeaderEpoch,
         FencedStateEpoch, and as `summary` does."""
@@ -221,6 +223,12 @@ class ShareState:
                 raise FencedStateEpoch()
             start = kept.start if start == UNINITIALIZED_OFFSET else start
             delta = tuple(batches)
+            if state_epoch <= kept.state_epoch:
+                delta = not_over(kept.batches, delta)
+                if start == kept.start:
+                    complete_count = max(kept.complete_count, complete_count)
+                elif start < kept.start:
+                    start, complete_count = kept.start, kept.complete_count
             made = replace(
                 kept,
                 state_epoch=max(kept.state_epoch, state_epoch),
@@ -414,6 +422,26 @@ def _parts(rows: Sequence[T]) -> list[Sequence[T]]:
 def _logged_deletion(error: KafkaError | None) -> None:
     if error is not None:
         log.warning("cannot delete the share states of deleted topics yet: %s", error)
+
+
+def not_over(before: Sequence[StateBatch], delta: Iterable[StateBatch]) -> tuple[StateBatch, ...]:
+    """Returns the parts of `delta` that make no record available again which is over."""
+    over = [row for row in before if row.state in OVER]
+    found: list[StateBatch] = []
+    for new in delta:
+        parts = [new]
+        for row in over if new.state not in OVER else ():
+            parts = [
+                part._replace(first=first, last=last)
+                for part in parts
+                for first, last in (
+                    (part.first, min(part.last, row.first - 1)),
+                    (max(part.first, row.last + 1), part.last),
+                )
+                if first <= last
+            ]
+        found += parts
+    return tuple(found)
 
 
 def overlaid(
