@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.cext.log.log_handle import LogError, LogHandle
@@ -137,11 +137,21 @@ class ReplicaManager:
         known = self._applied.topics.get(topic)
         return known is not None and not known.deleting and index in known.partitions
 
-    def stop_following(self, places: Iterable[tuple[str, int]]) -> None:
-        """Stops copying the partitions until their next state."""
+    def stop_following(self, epochs: Mapping[tuple[str, int], int]) -> set[tuple[str, int]]:
+        """Stops copying the partitions until their next state. `epochs`: the leader epoch that
+        each has for the caller; negative: any. Returns the partitions that have a newer one here
+        and go on (Kafka: ReplicaManager.stopReplicas)."""
         with self._lock:
+            newer = {place for place, epoch in epochs.items() if 0 <= epoch < self._epoch(*place)}
             if self.fetchers is not None:
-                self.fetchers.follow(dict.fromkeys(places))
+                self.fetchers.follow(dict.fromkeys(epochs.keys() - newer))
+        return newer
+
+    def _epoch(self, topic: str, index: int) -> int:
+        """Returns the leader epoch of a partition in the applied state; -1 when it has none."""
+        found = self._applied.topic(topic)
+        partition = None if found is None else found.partitions.get(index)
+        return -1 if partition is None or partition.state is None else partition.state.leader_epoch
 
     def led_with_others(self) -> set[tuple[str, int]]:
         """Returns the partitions with several replicas that this node leads."""

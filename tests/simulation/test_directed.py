@@ -6,10 +6,15 @@ from simulation.judge import Violation
 from simulation.world import RECREATED, TOPIC, World
 
 from barnabas.controller.controller import NOTES_KEPT_S, NOTES_LOOKED_AT_S
+from barnabas.errors import FencedLeaderEpoch
 from barnabas.metadata import znodes
 from barnabas.metadata.tree import CreateNode, OutcomeUnknown
 from barnabas.server import follower_truncation
+from barnabas.wire import request, response
+from barnabas.wire.headers import decode_response_header, encode_request
 from barnabas.wire.internal import SHARE_GROUP_STATE
+
+STOP_REPLICA = 5
 
 
 def follower_truncates_and_leads(folder):
@@ -230,3 +235,37 @@ def test_a_truncation_to_the_high_watermark_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(follower_truncation, "common_end", high_watermark)
     with pytest.raises(Violation, match="is out of order"):  # the batch behind the lost one
         follower_truncates_and_leads(tmp_path)
+
+
+def test_a_late_stop_does_not_end_a_replica_with_a_newer_leader_epoch(tmp_path):
+    """A move removes a replica, and the next one assigns it again. The StopReplica of the first
+    came late, after the broker had read the new assignment, and no LeaderAndIsr changed that: the
+    replica never fetched again."""
+    world = World(1, tmp_path)
+    with world.opened():
+        place, first, second, third = (TOPIC, 0), *world.brokers.values()
+        die(world, first)
+        world.run_all(lambda: leads(world, second, place, third), "fetcher", "2 does not lead")
+        epoch = world.partitions()[place].state.leader_epoch
+
+        def stop(leader_epoch):
+            message = request(STOP_REPLICA)
+            row = message.struct("topicStates.partitionStates")(
+                partitionIndex=place[1], leaderEpoch=leader_epoch, deletePartition=False
+            )
+            topic = message.struct("topicStates")(topicName=place[0], partitionStates=[row])
+            view = third.reader.state
+            body = message.cls(
+                controllerId=view.controller_id,
+                controllerEpoch=view.controller_epoch,
+                brokerEpoch=view.brokers[third.node_id].epoch,
+                topicStates=[topic],
+            )
+            frame = encode_request(STOP_REPLICA, 4, 1, "late", body, framed=False)
+            answer = world.handled(third, frame)
+            _, begin = decode_response_header(answer, STOP_REPLICA, 4)
+            [found] = response(STOP_REPLICA).decode(answer, 4, begin).partitionErrors
+            return found.errorCode, place in third.replicas.fetchers._places
+
+        assert stop(epoch - 1) == (FencedLeaderEpoch.code, True)
+        assert stop(epoch) == (0, False)
