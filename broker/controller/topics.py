@@ -24,6 +24,7 @@ from barnabas.errors import (
     InvalidRequest,
     NotController,
     TopicAlreadyExists,
+    UnknownTopicOrPartition,
 )
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
@@ -126,7 +127,8 @@ class TopicController:
         if more and check is not None:  # after a crash the controller creates the remaining nodes
             begin_partitions(self._tree, self._reader, [topic.name], check)
             made = self._reader.state.topic(topic.name)
-        assert made is not None, topic.name
+        if made is None:
+            raise UnknownTopicOrPartition(f"Topic '{topic.name}' was deleted when it was made.")
         return made
 
     def _assignment_of(self, topic: NewTopic, state: ClusterState) -> TopicAssignment:

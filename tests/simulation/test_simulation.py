@@ -253,3 +253,8 @@ def test_an_acknowledgement_that_is_confirmed_before_it_is_durable_is_found(monk
     monkeypatch.setattr(ShareState, "_append", at_once)
     planted = "acknowledgements that may be lost"
     assert found(planted, "whose acknowledgement was confirmed", first=3, shares=True)
+
+
+def test_a_topic_that_is_deleted_when_it_is_made_is_an_error_of_the_client():
+    """Its name was marked for deletion once more. The broker failed an assertion."""
+    check(900)
