@@ -2,13 +2,20 @@
 under load: no record is lost, and none is written twice.
 
 The test stops a broker, and starts one of the other kind with the same id and empty log directories
-in its place. During the whole test librdkafka and Kafka's Java producer write with acks=all, and
-groups read on each side what they committed on the other. Only the long form runs this."""
+in its place. During the whole test librdkafka and Kafka's Java producer write with acks=all, groups
+read on each side what they committed on the other, and transactions that began before a replacement
+are committed after it. Only the long form runs this."""
 
 import signal
 
 import pytest
-from cluster.acknowledged import Groups, Sender, equal_replicas, leaders_and_isrs
+from cluster.acknowledged import (
+    Groups,
+    Sender,
+    Transactions,
+    equal_replicas,
+    leaders_and_isrs,
+)
 from cluster.java_producer import JavaSender
 from cluster.kafka_brokers import KafkaProcess
 from cluster.three_brokers import BrokerProcess, soon
@@ -24,7 +31,7 @@ pytestmark = [
 ]
 
 IDS = (1, 2, 3)
-TOPICS = {"replicated": 3, "java": 2}
+TOPICS = {"replicated": 3, "java": 2, "transactional": 3}
 
 
 class Rolling:
@@ -36,7 +43,7 @@ class Rolling:
         client.close()
         self._folder, self._version = folder, version
         self._connect = zookeeper.connect("/rolling")
-        self._count = 0
+        self._count = 0  # of brokers that were started
         self.brokers = {}
         for broker_id in IDS:
             self._begin(broker_id, is_ours=False)
@@ -76,6 +83,10 @@ class Rolling:
                     raise AssertionError(f"{broker_id} of {kinds}: {topic}: {found}") from None
 
     @property
+    def replacements(self):
+        return self._count - len(IDS)
+
+    @property
     def servers(self):
         return ",".join(broker.address for broker in self.brokers.values())
 
@@ -107,20 +118,27 @@ def test_all_three_and_back(own_zookeeper, tmp_path, version):
         try:
             groups = Groups("replicated")
             java.wait_for_more()
+            transactions = Transactions(rolling.servers, "transactional")
             for is_ours in (True, False):
                 for broker_id in IDS:
                     rolling.replace(broker_id, is_ours)
+                    transactions.step(rolling.replacements)
                     sender.wait_for_more()
                     java.wait_for_more()
                     groups.step(rolling.servers)
             sender.stop()
             java.stop()
+            transactions.end()
         finally:
             java.kill()
         sender.check(rolling.servers)
         java.check(rolling.servers)
+        transactions.check(rolling.servers)
         for broker in rolling.brokers.values():
             broker.stop()
         brokers = list(rolling.brokers.values())
         assert sender.check_files(brokers) > 10
-        assert equal_replicas(brokers, "java", TOPICS["java"]) > 10
+        for topic in ("java", "transactional"):
+            assert equal_replicas(brokers, topic, TOPICS[topic]) > 10
+        print(f"{len(sender.acknowledged)} records of librdkafka, {len(java.acknowledged)} of Java")
+        print(f"{len(transactions.committed)} in transactions")
