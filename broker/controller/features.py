@@ -13,7 +13,9 @@ Each broker registers the levels that it supports, and a feature has no higher l
 registered broker supports. A broker of Apache Kafka in ZooKeeper mode registers none: while one is
 registered, group.version (KIP-848), share.version and transaction.version (KIP-890) are at level 0,
 so that no record is written to an internal topic which that broker could not load. When such a
-broker comes or goes, /feature is written again: clients take levels of a later epoch only.
+broker comes or goes, /feature is written again: clients take levels of a later epoch only. It then
+also says that the features are held: without a finalized level they stay at level 0 after the last
+such broker has left, so that it can come back and load every record.
 
 metadata.version names Kafka's releases: level 30 is 4.3, whose clients and tools were compared
 with this broker. The metadata of this broker is not KRaft's, so that there is no older level for a
@@ -45,6 +47,7 @@ from barnabas.metadata.tree import (
     WatchEvent,
 )
 from barnabas.metadata.znode_json import ZnodeDataError
+from barnabas.metadata.znodes import FeatureLevels
 
 log = logging.getLogger("barnabas.controller")
 
@@ -95,6 +98,7 @@ class Features:
         self._node_id = node_id
         self._lock = threading.Lock()
         self._levels: Mapping[str, int] = {}
+        self._held = False  # features without a finalized level are at level 0
         self._brokers: Mapping[int, Broker] | None = None
         self._limits: dict[str, int] = {}  # what every registered broker supports
         self.epoch = 0  # grows with every change
@@ -108,7 +112,8 @@ class Features:
         feature = self.supported.get(name)
         if feature is None:
             return 0
-        level = self._levels.get(name, feature.unfinalized)
+        held = self._held and feature.version_min == 0
+        level = self._levels.get(name, 0 if held else feature.unfinalized)
         level = min(level, self._limits.get(name, level))
         return min(max(level, feature.version_min), feature.version_max)
 
@@ -130,14 +135,27 @@ class Features:
             return
         self._limits = limits
         self._log_limits(brokers)
-        if before is not None:
+        if before is not None or self._must_hold():
             self._begin_epoch()
         for changed in self.on_change:
             changed()
 
+    def _must_hold(self) -> bool:
+        """Returns whether a broker of Apache Kafka is registered, and /feature does not say so."""
+        brokers = (self._brokers or {}).values()
+        return not self._held and any(not row.registration.features for row in brokers)
+
     def _log_limits(self, brokers: Mapping[int, Broker]) -> None:
         off = [name for name, level in self._limits.items() if level == 0]
         if not off:
+            held = [name for name in self._limits if self._held and name not in self._levels]
+            if held:
+                log.warning(
+                    "%s: still at level 0, so that brokers of Apache Kafka may come back. When they"
+                    " will not, use: kafka-features.sh --bootstrap-server ADDRESS upgrade%s",
+                    ", ".join(held),
+                    "".join(f" --feature {name}={self._limits[name]}" for name in held),
+                )
             return
         without = [
             str(broker_id)
@@ -164,9 +182,15 @@ class Features:
         """Writes /feature again, so that its version, the epoch of the levels, grows."""
         try:
             data, stat = self._tree.get(znodes.FEATURES_PATH)
+            hold = self._must_hold()
+            if hold:
+                data = znodes.hold_features(data)
             self._tree.set(znodes.FEATURES_PATH, data, stat.version)
+            self._held = self._held or hold
         except (NoNode, BadVersion):
-            pass  # the controller makes it; another broker was faster
+            pass  # the controller makes it; another broker was faster. `_load` sees it
+        except ZnodeDataError:
+            pass  # `_load` has logged it
         except MetadataError as error:
             log.warning("clients may use former levels of features: %s", error)
 
@@ -218,8 +242,8 @@ class Features:
 
     def _store(self, changed: Mapping[str, int]) -> None:
         for _attempt in range(ATTEMPTS_MAX):
-            levels, version = self._read()
-            data = znodes.encode_features({**levels, **changed})
+            found, version = self._read()
+            data = znodes.encode_features(found._replace(levels={**found.levels, **changed}))
             write: Operation = CreateNode(znodes.FEATURES_PATH, data)
             if version is not None:
                 write = SetData(znodes.FEATURES_PATH, data, version)
@@ -236,8 +260,8 @@ class Features:
             " same time"
         )
 
-    def _read(self, watched: bool = False) -> tuple[Mapping[str, int], int | None]:
-        """Returns the levels in the node /feature and the node's version; None without a node.
+    def _read(self, watched: bool = False) -> tuple[FeatureLevels, int | None]:
+        """Returns the data of the node /feature and the node's version; None without a node.
         `watched`: sets a watch, also on the creation of the node."""
         watch = self._changed if watched else None
         try:
@@ -245,23 +269,26 @@ class Features:
         except NoNode:
             if watched:
                 self._tree.exists(znodes.FEATURES_PATH, watch)
-            return {}, None
+            return FeatureLevels({}), None
         try:
             return znodes.decode_features(data), stat.version
         except ZnodeDataError as error:
             log.error("ignoring %s: %s", znodes.FEATURES_PATH, error)
-            return {}, stat.version
+            return FeatureLevels({}), stat.version
 
     def _load(self) -> None:
-        levels, version = self._read(watched=True)
-        for name, level in levels.items():
+        found, version = self._read(watched=True)
+        for name, level in found.levels.items():
             feature = self.supported.get(name)
             if feature is not None and level != min(level, feature.version_max):
                 log.warning(
                     "feature %s has level %d in the cluster; this build supports up to %d",
                     name, level, feature.version_max,
                 )  # fmt: skip
-        self._levels, self.epoch = levels, 0 if version is None else version + 1
+        self._levels, self._held = found
+        self.epoch = 0 if version is None else version + 1
+        if self._must_hold():
+            self._begin_epoch()  # its watch loads again
         for changed in self.on_change:
             changed()
 

@@ -18,7 +18,7 @@ path                                     data                                   
 /isr_change_notification/isr_change_N    partitions                               sequential
 /log_dir_event_notification/log_dir_event_N  LogDirEvent                          sequential
 /latest_producer_id_block                ProducerIdBlock
-/feature                                 levels of features, version 2
+/feature                                 FeatureLevels, version 2
 /kafka-acl-changes/acl_changes_N         access rules: security/acl_nodes.py      sequential
 /consumers/G/ids/C                       ConsumerSubscription                     ephemeral
 /consumers/G/offsets/T/P                 number as text
@@ -487,23 +487,42 @@ def decode_config(data: bytes) -> dict[str, str]:
     return {name: znode.text_of(config, name) for name in config}
 
 
-def encode_features(levels: Mapping[str, int]) -> bytes:
+class FeatureLevels(NamedTuple):
+    """The data of /feature: the finalized levels, and whether the features without a finalized
+    level are at level 0, because a broker of Apache Kafka has been in the cluster."""
+
+    levels: Mapping[str, int]
+    held: bool = False
+
+
+HELD = "barnabas_held"  # a field beside Kafka's, which Kafka ignores
+
+
+def encode_features(found: FeatureLevels) -> bytes:
     """Returns the data as Kafka writes it; status 1 means that features are in use."""
-    rows = {name: {"max_version_level": level} for name, level in levels.items()}
-    return znode.to_json({"version": 2, "status": 1, "features": rows})
+    rows = {name: {"max_version_level": level} for name, level in found.levels.items()}
+    held = {HELD: True} if found.held else {}
+    return znode.to_json({"version": 2, "status": 1, "features": rows, **held})
 
 
 NO_FEATURES = b'{"features":{},"version":1,"status":1}'  # as the first controller of 2.7 writes it
 
 
-def decode_features(data: bytes) -> dict[str, int]:
+def decode_features(data: bytes) -> FeatureLevels:
     """Returns the highest level of each feature. Version 1 also has the lowest level, which has no
     effect."""
-    found = znode.object_of(znode.read_object(data, range(1, 3)), "features")
-    return {
+    whole = znode.read_object(data, range(1, 3))
+    found = znode.object_of(whole, "features")
+    levels = {
         name: znode.integer_of(znode.object_of(found, name), "max_version_level", 0, 32767)
         for name in found
     }
+    return FeatureLevels(levels, whole.get(HELD) is True)
+
+
+def hold_features(data: bytes) -> bytes:
+    """Returns the data of /feature with the features held; its version and levels stay."""
+    return znode.to_json({**znode.read_object(data, range(1, 3)), HELD: True})
 
 
 @dataclass(frozen=True, slots=True)

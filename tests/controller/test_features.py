@@ -1,6 +1,7 @@
 """Levels of features: supported ones, finalized ones, and that they survive a restart."""
 
 import itertools
+import json
 import time
 
 import pytest
@@ -19,7 +20,7 @@ from barnabas.errors import InvalidUpdateVersion
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import Broker, ClusterState
 from barnabas.metadata.embedded import EmbeddedTree
-from barnabas.metadata.znodes import BrokerRegistration, Endpoint
+from barnabas.metadata.znodes import BrokerRegistration, Endpoint, FeatureLevels
 
 KNOWN = (
     Feature("metadata.version", 7, 30, unfinalized=30),
@@ -129,7 +130,9 @@ def test_refusals_change_nothing(tree, name, level, kind, said):
 
 
 def test_a_level_beyond_this_build_counts_as_its_last(tree, caplog):
-    tree.create(znodes.FEATURES_PATH, znodes.encode_features({"group.version": 9, "x": 1}))
+    tree.create(
+        znodes.FEATURES_PATH, znodes.encode_features(FeatureLevels({"group.version": 9, "x": 1}))
+    )
     assert features_on(tree).finalized() == {"metadata.version": 30, "group.version": 2}
     assert "group.version has level 9" in caplog.text
 
@@ -145,11 +148,11 @@ def test_a_node_that_cannot_be_read_is_said_and_left_out(tree, caplog, data):
 
 
 def test_the_node_is_kafkas():
-    data = znodes.encode_features({"group.version": 1})
+    data = znodes.encode_features(FeatureLevels({"group.version": 1}))
     assert data == b'{"version":2,"status":1,"features":{"group.version":{"max_version_level":1}}}'
     old = b'{"version":1,"status":1,"features":{"f":{"min_version_level":1,"max_version_level":3}}}'
-    assert znodes.decode_features(data) == {"group.version": 1}
-    assert znodes.decode_features(old) == {"f": 3}
+    assert znodes.decode_features(data) == ({"group.version": 1}, False)
+    assert znodes.decode_features(old) == ({"f": 3}, False)
 
 
 def test_the_table_is_sound():
@@ -188,11 +191,46 @@ def test_no_level_is_higher_than_every_registered_broker_supports(tree, caplog):
     refused = r"brokers were found to have incompatible versions"
     with pytest.raises(InvalidUpdateVersion, match=refused):
         features.update([FeatureUpdate("group.version", 1, UPGRADE)])
+    assert [level for level, _ in itertools.groupby(heard)] == [2, 1, 0]
+    wait_until(lambda: features.epoch >= epoch + 2)  # clients take levels of a later epoch only
+
+
+def test_levels_stay_at_0_after_a_broker_of_kafka_has_left(tree, caplog):
+    """Else transactions would be stored in a version that Kafka 2.8, when it comes back, cannot
+    load."""
+    tree.create(znodes.FEATURES_PATH, znodes.NO_FEATURES)
+    features, other = features_on(tree), features_on(tree)
+    for one in (features, other):
+        one.apply(state(b1=2, b7=None))
+    wait_until(lambda: tree.get(znodes.FEATURES_PATH)[0] != znodes.NO_FEATURES)
+    data = tree.get(znodes.FEATURES_PATH)[0]
+    assert json.loads(data) == {**json.loads(znodes.NO_FEATURES), "barnabas_held": True}
+    wait_until(lambda: features.level("group.version") == 0)
     features.apply(state(b1=2))
-    assert features.level("group.version") == 2
-    assert [level for level, _ in itertools.groupby(heard)] == [2, 1, 0, 2]
+    assert features.finalized() == {"metadata.version": 30}
+    assert "still at level 0" in caplog.text and "--feature group.version=2" in caplog.text
+    again = features_on(tree)
+    again.apply(state(b1=2))
+    assert again.finalized() == {"metadata.version": 30}
+    again.update([FeatureUpdate("group.version", 1, UPGRADE)])
+    wait_until(lambda: features.level("group.version") == 1)
+    assert znodes.decode_features(tree.get(znodes.FEATURES_PATH)[0]) == ({"group.version": 1}, True)
+
+
+def test_another_writer_of_the_node_does_not_lift_the_hold(tree):
+    """A controller of Kafka 3.9 writes the node without fields that it does not know."""
+    tree.create(znodes.FEATURES_PATH, znodes.NO_FEATURES)
+    features = features_on(tree)
+    features.apply(state(b1=2, b7=None))
+    wait_until(lambda: b"held" in tree.get(znodes.FEATURES_PATH)[0])
+    tree.set(znodes.FEATURES_PATH, znodes.encode_features(FeatureLevels({})))
+    wait_until(lambda: b"held" in tree.get(znodes.FEATURES_PATH)[0])
+    assert b'"version":2' in tree.get(znodes.FEATURES_PATH)[0]
+
+
+def wait_until(found):
     deadline = time.monotonic() + 10
-    while features.epoch < epoch + 3:  # clients take levels of a later epoch only
+    while not found():
         assert time.monotonic() < deadline
         time.sleep(0.002)
 
