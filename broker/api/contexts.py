@@ -102,10 +102,9 @@ class VersionContext(NamedTuple):
 
 
 class FeatureContext(NamedTuple):
-    """Features, and the transaction coordinator, whose records depend on transaction.version."""
+    """Features."""
 
     features: Features
-    transactions: TransactionCoordinator
 
 
 class MetadataContext(NamedTuple):

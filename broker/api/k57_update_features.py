@@ -26,7 +26,6 @@ def handle(request: Struct, call: Call[FeatureContext]) -> Struct:
         call.context.features.update(updates, request.validateOnly)
     except InvalidUpdateVersion as error:
         return call.answer()(errorCode=error.code, errorMessage=error.message)
-    call.context.transactions.follow_version()
     row_of = call.struct("results")
     rows = [row_of(feature=update.name, errorMessage="NONE") for update in updates]
     return call.answer()(errorMessage=None, results=rows if call.version < 2 else [])

@@ -183,7 +183,6 @@ class Coordinators:
         for journal in self._journals:
             self._apply_from_now(journal.apply)
             self._given.replicas.on_returned.append(journal.load_again)
-        self._apply_from_now(lambda state: self.transactions.follow_version())
         self._given.replicas.on_applied.append(self.share.apply)
         self._apply_from_now(self.group_administration.apply)
 

@@ -470,7 +470,11 @@ def _request_handlers(
     release = start.config.text("api.versions.of")
     api_versions = advertised_versions(node.apis, release)
     made = _contexts(node, administration, coordinators, api_versions, login, quotas, log_dir_moves)
-    administration.features.on_change.append(node.native.response_cache.forget)
+    administration.features.on_change += [
+        node.native.response_cache.forget,
+        coordinators.transactions.follow_version,
+    ]
+    coordinators.transactions.follow_version()  # the level may have changed since it was made
     if opened.authorizer is not None:
         opened.authorizer.on_change.append(node.native.response_cache.forget)
     count = errors.count if start.metrics.is_open else None
@@ -570,7 +574,7 @@ def _contexts(
         contexts.QuotaContext(cluster, _client_quotas(opened)),
         contexts.TokenContext(node.tokens),
         contexts.VersionContext(api_versions, features),
-        contexts.FeatureContext(features, coordinators.transactions),
+        contexts.FeatureContext(features),
         contexts.MetadataContext(
             opened.node_id,
             opened.cluster_id,

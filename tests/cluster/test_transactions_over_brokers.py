@@ -4,6 +4,7 @@ faults."""
 import pytest
 from cluster.roles import coordinator
 from cluster.three_brokers import Cluster, soon
+from compat.support import Wire
 from confluent_kafka import (
     Consumer,
     KafkaError,
@@ -13,6 +14,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 from transactions.dialogue import Talk
+
+from barnabas.client import Cluster as Client
+from barnabas.controller.features import UNSAFE_DOWNGRADE, UPGRADE
+from barnabas.wire import request
 
 pytestmark = pytest.mark.takes(seconds=40)
 
@@ -166,3 +171,76 @@ def test_a_producer_of_the_second_version_adds_partitions_at_another_broker(clus
     for partition, leader in leaders(cluster, own.topic).items():
         code, _offset = at[leader].produce(stale, 2, version=12, partition=partition)
         assert code == 47  # INVALID_PRODUCER_EPOCH
+
+
+def test_every_broker_stores_transactions_at_the_level_that_one_was_told(cluster):
+    """The level of transaction.version decides the version of a transaction's record."""
+    topic = "levels"
+    create(cluster, topic)
+    ids = names_on_each_broker(cluster, "level", 1)
+    try:
+        for level in (0, 2):
+            set_level(cluster, level)
+            soon(lambda now=level: all_levels(cluster) == [now] * 3, "a broker has another level")
+            before = len(stored_versions(cluster))
+            for name in ids.values():
+                producer = transactional(cluster, name)
+                producer.begin_transaction()
+                write(producer, topic, name)
+                producer.commit_transaction(WAIT_S)
+            written = soon(
+                lambda at=before: whole(stored_versions(cluster)[at:]), "records are missing"
+            )
+            assert set(written) == {0 if level == 0 else 1}
+    finally:
+        set_level(cluster, 2)
+
+
+def set_level(cluster, level):
+    update = request(57)
+    kind = UNSAFE_DOWNGRADE if level == 0 else UPGRADE
+    row = update.struct("featureUpdates")(
+        feature="transaction.version", maxVersionLevel=level, upgradeType=kind
+    )
+    with Wire(cluster.brokers[1].address) as wire:
+        answer = wire.call(57, 1, update.cls(timeoutMs=1000, featureUpdates=[row]))
+    assert answer.errorCode == 0, answer.errorMessage
+
+
+def all_levels(cluster):
+    """Returns the level of transaction.version that each broker tells."""
+    found = []
+    for broker in cluster.brokers.values():
+        with Client(broker.address) as client:
+            found.append(client.any_connection().features.get("transaction.version", 0))
+    return found
+
+
+def whole(versions):
+    """Returns the versions when each of three ids has the four records of a transaction."""
+    return versions if len(versions) >= 12 else None
+
+
+def stored_versions(cluster):
+    """Returns the version of each record with a value in __transaction_state."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "states",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
+    topic = "__transaction_state"
+    partitions = consumer.list_topics(topic, timeout=WAIT_S).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, at, 0) for at in partitions])
+    found, ended = [], set()
+    while len(ended) < len(partitions):
+        message = consumer.poll(WAIT_S)
+        assert message is not None
+        if message.error() is not None:
+            ended.add(message.partition())
+        elif message.value() is not None:
+            found.append((message.timestamp()[1], message.value()[1]))
+    consumer.close()
+    return [version for _at, version in sorted(found)]
