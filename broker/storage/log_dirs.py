@@ -13,6 +13,7 @@ data is wrong. An I/O fault is a FailedDirectory: the other directories are serv
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -105,6 +106,16 @@ def _open_and_read(directory: LogDir) -> None:
     directory.identity()
 
 
+def _make(path: Path) -> None:
+    """Makes a directory and its parents, and brings their names to disk: after a power cut all
+    records would be gone with the name. Raises OSError."""
+    made = [row for row in (path, *path.parents) if not row.exists()]
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for row in made:
+        with contextlib.suppress(PermissionError):  # a parent that this user may write, not read
+            sync_directory(row.parent)
+
+
 def disk_space(path: str | Path) -> tuple[int, int]:
     """Returns the size of a directory's disk and what this user may still write there, in bytes.
     Raises OSError."""
@@ -127,7 +138,7 @@ class LogDir:
         is for this user alone, as PostgreSQL's are; the files in it have the modes of the umask, as
         Kafka's, so that a wider mode of the directory (chmod 750) lets a group read them."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _make(self.path)
         except OSError as error:
             raise FailedDirectory(f"cannot make the log directory {self.path}", error) from error
         if os.path.isdir(self.path / KRAFT_METADATA):

@@ -43,10 +43,12 @@ class Acknowledged:
     plain: dict[int, bytes] = field(default_factory=dict)  # by offset
     kept: dict[bytes, bytes] = field(default_factory=dict)  # by key: the last value
     in_doubt: tuple[bytes, bytes] | None = None  # key and value of the next one
+    created: tuple[str, ...] = ()
     start: int = 0  # of "plain", after records were deleted
     asked_start: int = 0
     position: int = -1
     asked_position: int = -1
+    asked_deletion: bool = False
     deleted: bool = False
     is_whole: bool = False
 
@@ -55,9 +57,9 @@ def run(address: str, done: Acknowledged) -> None:
     """Raises one of ENDS when the broker dies."""
     quick = {"timeout_s": 3.0, "connect_timeout_s": 1.0, "answer_timeout_s": 10.0}
     with Wire(address) as wire, Cluster(address, **quick) as cluster:
-        create(wire, "plain", SMALL)
-        create(wire, "kept", COMPACTED)
-        create(wire, "gone", SMALL)
+        for topic, config in {"plain": SMALL, "kept": COMPACTED, "gone": SMALL}.items():
+            create(wire, topic, config)
+            done.created += (topic,)
         for number in range(ROUNDS):
             for _ in range(3):
                 value = b"%d " % len(done.plain) + bytes(700)
@@ -75,6 +77,7 @@ def run(address: str, done: Acknowledged) -> None:
             if number == ROUNDS // 2:
                 done.asked_start = max(done.plain) // 2
                 done.start = delete_records(cluster, "plain", {0: done.asked_start})[0]
+        done.asked_deletion = True
         delete_topics(cluster, ["gone"])
         done.deleted = True
         until = time.monotonic() + CLEANED_S
@@ -94,10 +97,11 @@ def first_offset(wire, topic: str) -> int:
 def check(address: str, done: Acknowledged) -> None:
     with Wire(address) as wire, Cluster(address) as cluster:
         topics = cluster.topics()
+        assert set(done.created) - set(topics) <= ({"gone"} if done.asked_deletion else set())
         if done.plain:
             found = {}
             at = first_offset(wire, "plain")
-            while rows := batches(wire, "plain", offset=at):
+            while rows := batches(wire, "plain", offset=at, wait_ms=0):
                 for batch in rows:
                     for number, record in enumerate(batch.records):
                         found[batch.base_offset + number] = record.value
@@ -112,7 +116,7 @@ def check(address: str, done: Acknowledged) -> None:
         if done.kept:
             last = {}
             at = 0
-            while rows := batches(wire, "kept", offset=at):
+            while rows := batches(wire, "kept", offset=at, wait_ms=0):
                 for batch in rows:
                     last.update((row.key, row.value) for row in batch.records)
                 at = rows[-1].last_offset + 1

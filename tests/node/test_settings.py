@@ -68,14 +68,14 @@ def produce(wire, topic, *values, partition=0, codec=0, timestamp=None, key=None
     return answer.responses[0].partitionResponses[0]
 
 
-def fetch(wire, topic, offset=0, size_max=1 << 20, max_bytes=1 << 26, session=(0, -1)):
+def fetch(wire, topic, offset=0, size_max=1 << 20, max_bytes=1 << 26, session=(0, -1), wait_ms=500):
     ask = request(1)
     row = ask.struct("topics.partitions")(
         partition=0, fetchOffset=offset, partitionMaxBytes=size_max
     )
     topics = [ask.struct("topics")(topic=topic, partitions=[row])]
     body = ask.cls(
-        maxWaitMs=500,
+        maxWaitMs=wait_ms,
         minBytes=1,
         maxBytes=max_bytes,
         topics=topics,
