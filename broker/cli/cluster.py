@@ -1,4 +1,4 @@
-"""`barnabas cluster`: brokers, health, elections of leaders, and moves of partitions.
+"""`barnabas cluster`: brokers, health, features, elections of leaders, and moves of partitions.
 
 cluster_stopped.py has the actions on brokers that do not run."""
 
@@ -20,6 +20,7 @@ from barnabas.cli.connecting import (
 from barnabas.cli.output import count_of, did, fail, json_document, say, table
 from barnabas.client import ClientError, Cluster, Partition, Resource, Topic, describe_configs
 from barnabas.client.admin import BROKER
+from barnabas.client.features import list_features, update_features
 from barnabas.client.health import problems_of
 from barnabas.client.log_dir_moves import (
     Replica,
@@ -66,6 +67,8 @@ examples:
   barnabas cluster reassign                          those in progress
   barnabas cluster reassign --cancel
   barnabas cluster drain 3                           again after an end: goes on where it was
+  barnabas cluster features                          and their levels
+  barnabas cluster features transaction.version=2    when no broker of an older version comes back
   barnabas cluster join --config server.properties --set zookeeper.connect=zk1:2181/kafka
   barnabas cluster leave --config server.properties --dry-run
   barnabas cluster inventory --config server.properties --json > broker-1.json
@@ -132,6 +135,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"partitions that move at a time (default {TOGETHER})",
     )
     json_lines_option(drain)
+    features = action(
+        "features", "list features and their levels; with FEATURE=LEVEL, finalize these levels"
+    )
+    features.add_argument("levels", metavar="FEATURE=LEVEL", nargs="*", type=feature_level)
+    features.add_argument(
+        "--downgrade",
+        action="store_true",
+        help="a level may be lower than before; what was written at the former level stays",
+    )
+    json_option(features)
     cluster_stopped.configure(action)
 
 
@@ -146,6 +159,13 @@ def positive(text: str) -> int:
     if int(text) < 1:
         raise argparse.ArgumentTypeError("give a number above 0")
     return int(text)
+
+
+def feature_level(text: str) -> tuple[str, int]:
+    name, equals, level = text.partition("=")
+    if not (name and equals and level.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} is not FEATURE=LEVEL")
+    return name, int(level)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -240,6 +260,22 @@ def _under_replicated(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 def _cells(row: Mapping[str, Any]) -> list[Any]:
     return [",".join(map(str, v)) if isinstance(v, list | tuple) else v for v in row.values()]
+
+
+def _features(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    levels = dict(arguments.levels)
+    if levels:
+        update_features(cluster, levels, downgrade=arguments.downgrade)
+        if not arguments.json:
+            say(f"finalized {', '.join(f'{name}={level}' for name, level in levels.items())}")
+            return 0
+    found = list_features(cluster)
+    if arguments.json:
+        json_document([row._asdict() for row in found])
+        return 0
+    rows = [[row.name, row.level, f"{row.first}-{row.last}"] for row in found]
+    table(("feature", "level", "supported"), rows, empty="the broker has no features")
+    return 0
 
 
 # -- elections
@@ -553,5 +589,6 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "elect": _elect,
     "reassign": _reassign,
     "drain": _drain,
+    "features": _features,
     **cluster_stopped.ACTIONS,
 }

@@ -152,9 +152,9 @@ class Features:
             if held:
                 log.warning(
                     "%s: still at level 0, so that brokers of Apache Kafka may come back. When they"
-                    " will not, use: kafka-features.sh --bootstrap-server ADDRESS upgrade%s",
+                    " will not, use: barnabas cluster features%s",
                     ", ".join(held),
-                    "".join(f" --feature {name}={self._limits[name]}" for name in held),
+                    "".join(f" {name}={self._limits[name]}" for name in held),
                 )
             return
         without = [

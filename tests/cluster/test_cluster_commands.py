@@ -138,6 +138,25 @@ def test_a_broker_is_drained_in_parts(cluster):
     run_command("topics", "delete", "drained", "-b", cluster.bootstrap_servers)
 
 
+def test_levels_of_features_are_shown_and_finalized(cluster):
+    def levels():
+        return {row["name"]: row["level"] for row in document(cluster, "features")}
+
+    assert levels()["transaction.version"] == 2
+    refused = ran(cluster, "features", "transaction.version=0")
+    assert refused.status == 1 and "downgrade" in refused.err
+    unknown = ran(cluster, "features", "news=1")
+    assert unknown.status == 1 and "does not support this feature" in unknown.err
+    wrong = ran(cluster, "features", "transaction.version")
+    assert wrong.status == 2 and "'transaction.version' is not FEATURE=LEVEL" in wrong.err
+    done = ran(cluster, "features", "transaction.version=0", "--downgrade")
+    assert done.err == "finalized transaction.version=0\n"
+    soon(lambda: levels()["transaction.version"] == 0, "the level is not 0")
+    ran(cluster, "features", "transaction.version=2")
+    soon(lambda: levels()["transaction.version"] == 2, "the level is not 2")
+    assert "feature" in ran(cluster, "features").text.splitlines()[0]
+
+
 def test_a_full_cluster_cannot_be_drained(cluster):
     create(cluster, "everywhere", [1, 2, 3])
     refused = ran(cluster, "drain", "3")

@@ -208,7 +208,7 @@ def test_levels_stay_at_0_after_a_broker_of_kafka_has_left(tree, caplog):
     wait_until(lambda: features.level("group.version") == 0)
     features.apply(state(b1=2))
     assert features.finalized() == {"metadata.version": 30}
-    assert "still at level 0" in caplog.text and "--feature group.version=2" in caplog.text
+    assert "still at level 0" in caplog.text and "cluster features group.version=2" in caplog.text
     again = features_on(tree)
     again.apply(state(b1=2))
     assert again.finalized() == {"metadata.version": 30}
