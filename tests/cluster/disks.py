@@ -6,6 +6,7 @@
         mounted[1].mount_again()        after every process that used it has ended
         mounted[1].fill()               until no byte is free
         mounted[1].free()               removes what `fill` has written
+        mounted[1].copied(folder)       another disk with what a power cut now would leave
 
 The cut is the shutdown of ext4 without a flush of its journal. A file that is written just before
 it, and not flushed, proves it: the file is gone, or empty, afterwards.
@@ -41,13 +42,17 @@ def missing() -> str | None:
 
 
 class Disk:
-    def __init__(self, folder: Path, megabytes: int) -> None:
+    def __init__(self, folder: Path, megabytes: int | None) -> None:
+        """`megabytes` None: the image is there."""
         self.folder, self._image = folder, folder.with_suffix(".ext4")
         self._filler = folder / "filler"
+        folder.mkdir()
+        if megabytes is None:
+            self._mount()
+            return
         with open(self._image, "wb") as image:
             image.truncate(megabytes << 20)
         _run("mkfs.ext4", "-q", "-m", "0", str(self._image))
-        folder.mkdir()
         self._mount()
         (folder / "lost+found").rmdir()
 
@@ -56,6 +61,11 @@ class Disk:
 
     def unmount(self) -> None:
         subprocess.run(["umount", str(self.folder)], capture_output=True)
+
+    def remove(self) -> None:
+        self.unmount()
+        self._image.unlink()
+        self.folder.rmdir()
 
     def flush(self) -> None:
         _run("sync", "--file-system", str(self.folder))
@@ -75,6 +85,30 @@ class Disk:
         probe = self.folder / "probe"
         assert not probe.exists() or not probe.read_bytes(), "the power was not cut"
         probe.unlink(missing_ok=True)
+
+    def copied(self, folder: Path) -> Disk:
+        """Mounts a copy of what has reached the disk. No process may write meanwhile; proves that
+        the file system itself wrote nothing, and that the copy lacks what was not flushed."""
+        probe = self.folder / f"probe-{folder.name}"
+        probe.write_bytes(b"not flushed")
+        writes = self._writes()
+        _run("cp", "--sparse=always", str(self._image), str(folder.with_suffix(".ext4")))
+        assert self._writes() == writes, "the file system wrote during the copy"
+        probe.unlink()
+        copy = Disk(folder, None)
+        assert not (folder / probe.name).exists(), "the copy has what was not flushed"
+        return copy
+
+    def _writes(self) -> tuple[int, int]:
+        """Returns how many writes the device has got, and how many are under way."""
+        listed = subprocess.run(
+            ["losetup", "--noheadings", "--output", "NAME", "--associated", str(self._image)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        stat = Path(f"/sys/block/{Path(listed.stdout.strip()).name}/stat").read_text().split()
+        return int(stat[4]), int(stat[8])
 
     def fill(self) -> None:
         with contextlib.suppress(OSError), open(self._filler, "ab", buffering=0) as filler:

@@ -1,0 +1,160 @@
+"""Workload H, while copies of the disk are taken: each has what a power cut at that moment would
+leave. The broker goes on. Afterwards a broker starts on each copy, and the checker compares what it
+has with what was acknowledged before the copy.
+
+For a copy the broker is stopped (SIGSTOP) for as long as it takes; what its file system has not
+written is not in it.
+"""
+
+import random
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from cluster.disks import Disk
+from cluster.disks import missing as no_disk
+from durability.broker_process import BrokerProcess, free_port
+from history.checker import Verdict
+from history.model import History, Operation, Outcome, Send, now
+from history.test_power_cut import assert_sound, disk, started
+from history.test_workload_h import KINDS, done, seed, verdict_of, wait_until_all_go_on
+from history.workload import BROKER_SETTINGS, Workload, create_topics
+from long_form import LONG, pick
+
+from barnabas import Broker
+
+__all__ = ["disk", "seed"]  # fixtures
+pytestmark = [
+    pytest.mark.takes(seconds=12),
+    pytest.mark.skipif(no_disk() is not None, reason=no_disk() or ""),
+]
+
+IMAGES = pick(short=2, long=20)
+PAUSE_S_MAX = 1.0
+STOPPED_S_MAX = 5.0
+# With os, images must lack records: so the checker sees it when they do.
+FORMS = pick(short=[("fsync", True)], long=[("fsync", True), ("os", False)])
+TRANSACTION_S = 20  # the timeout of the workload's transactions
+
+
+class HistoryOfImage(History):
+    """What a transaction in doubt has read may not be in the image either: its reads count only
+    with its records."""
+
+    def operations(self) -> list[Operation]:
+        found = super().operations()
+        there = {read.value for one in found if one.scan for read in one.reads}
+        return [
+            replace(one, reads=())
+            if one.outcome == Outcome.UNKNOWN and not any(send.value in there for send in one.sends)
+            else one
+            for one in found
+        ]
+
+
+@dataclass
+class Cut:
+    """A workload as verdict_of() takes it: what was done until a moment."""
+
+    address: str
+    seed: int
+    history: History
+
+    def tally(self) -> str:
+        return ""
+
+
+def stop(broker: BrokerProcess) -> int:
+    """Stops all threads of a broker. Returns when: what was answered later is not acknowledged."""
+    at = now()
+    broker.process.send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + STOPPED_S_MAX
+    threads = Path(f"/proc/{broker.process.pid}/task")
+    while any(
+        (row / "stat").read_text().rsplit(")", 1)[1].split()[0] != "T" for row in threads.iterdir()
+    ):
+        assert time.monotonic() < deadline, "a thread does not stop"
+        time.sleep(0.005)
+    return at
+
+
+def images(
+    broker: BrokerProcess, disk: Disk, folder: Path, chance: random.Random, made: list[Disk]
+) -> list[int]:
+    """Takes IMAGES copies at random moments, each added to `made`. Returns their times."""
+    times = []
+    while len(times) < IMAGES:
+        time.sleep(chance.uniform(0, PAUSE_S_MAX))
+        at = stop(broker)
+        try:
+            made.append(disk.copied(folder / f"image-{len(times)}"))
+        finally:
+            broker.process.send_signal(signal.SIGCONT)
+        times.append(at)
+    return times
+
+
+def until(operations: list[Operation], at: int) -> list[Operation]:
+    """What was known at a time: later answers are unknown."""
+    found = []
+    for one in operations:
+        if one.began >= at:
+            continue
+        if one.ended is not None and one.ended < at or one.outcome == Outcome.FAIL:
+            found.append(one)
+        elif one.sends or one.commits:
+            sends = tuple(in_doubt(send) for send in one.sends)
+            known = {"outcome": Outcome.UNKNOWN, "ended": None}
+            found.append(replace(one, sends=sends, **known))
+    return found
+
+
+def in_doubt(send: Send) -> Send:
+    outcome = Outcome.UNKNOWN if send.outcome == Outcome.OK else send.outcome
+    return replace(send, offset=None, outcome=outcome)
+
+
+def verdict_on(image: Disk, known: list[Operation], seed: int, folder: Path) -> Verdict:
+    assert_sound(image)
+    given = {"log.dirs": str(image.folder), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    folder.mkdir()
+    with Broker(given | BROKER_SETTINGS | {"log.durability": "fsync"}) as broker:
+        broker.clock.advance(seconds=TRANSACTION_S + 1)
+        return verdict_of(Cut(broker.bootstrap_servers, seed, HistoryOfImage(known)), folder)
+
+
+@pytest.mark.parametrize(("durability", "is_valid"), FORMS)
+def test_each_image_has_what_was_acknowledged_before_it(tmp_path, disk, seed, durability, is_valid):
+    broker = started(disk, free_port(), durability)
+    copies: list[Disk] = []
+    try:
+        create_topics(broker.address)
+        if durability == "os":
+            disk.flush()
+        workload = Workload(broker.address, seed)
+        try:
+            wait_until_all_go_on(workload, 0)
+            times = images(broker, disk, tmp_path, random.Random(f"{seed}:images"), copies)
+            if LONG:
+                wait_until_all_go_on(workload, times[-1])
+            workload.stop()
+        finally:
+            workload.stopping.set()
+            broker.kill()
+        operations = workload.history.operations()
+        for number, (at, image) in enumerate(zip(times, copies, strict=True)):
+            known = until(operations, at)
+            for kind in KINDS:
+                assert done(known, kind, 0, at) > 0, f"seed {seed}: no {kind} before the image"
+            verdict = verdict_on(image, known, seed, tmp_path / f"history-{number}")
+            assert (verdict.valid is True) == is_valid, f"seed {seed}, {number}\n{verdict}"
+            if not is_valid:
+                assert {"lost-write", "unseen", "vanished"} & set(verdict.anomalies)
+    finally:
+        with suppress(ProcessLookupError):
+            broker.kill()
+        for image in copies:
+            image.remove()
