@@ -63,12 +63,21 @@ class AddressIndex:
 
     @classmethod
     def open(cls, path: Path) -> AddressIndex | None:
-        """Returns the entries of the file; None when there is no file. Raises DamagedIndex,
-        OSError."""
+        """Returns the entries of the file; None when there is no file. Cuts off torn entries at its
+        end. Raises DamagedIndex, OSError."""
         try:
             data = path.read_bytes()
         except FileNotFoundError:
             return None
+        found, whole = cls.parse(path, data)
+        if whole != len(data):
+            os.truncate(path, whole)
+        return found
+
+    @classmethod
+    def parse(cls, path: Path, data: bytes) -> tuple[AddressIndex, int]:
+        """Returns the entries in the bytes of the file at `path`, and the number of bytes before
+        torn entries at the end. Raises DamagedIndex."""
         if len(data) < HEADER.size or data[: HEADER.size] != _header(data[11]):
             raise DamagedIndex(f"{path} is damaged, or of a later version.{REMEDY}")
         found = cls(path, data[11])
@@ -85,9 +94,7 @@ class AddressIndex:
             found._insert(offset, address, epoch)
         if not rows or list(found.addresses) != sorted(found.addresses):
             raise DamagedIndex(f"{path}: its entries contradict one another.{REMEDY}")
-        if whole != len(data):
-            os.truncate(path, whole)
-        return found
+        return found, whole
 
     def _insert(self, offset: int, address: int, epoch: int) -> bool:
         at = bisect_left(self.offsets, offset)

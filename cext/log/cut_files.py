@@ -17,7 +17,7 @@ again. `barnabas log dump FILE` reads such a file. Next on the data path: cext/l
 import filecmp
 import os
 import struct
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import NamedTuple
 
@@ -65,7 +65,7 @@ def set_aside_tail(directory: str, base_offset: int, position: int, end_offset: 
         fd = file.fileno()
         end = os.fstat(fd).st_size
         sound = _count(fd, position, end, end_offset)
-        if not sound.batches and _is_unfinished_write(fd, position, end):
+        if not sound.batches and is_unfinished_write(fd, position, end):
             return Cut("", end - position, 0, 0, -1)
         written_end = min(max(_end_of_data(fd, position, end) + PAGE_BYTES, sound.end), end)
         temporary = os.path.join(directory, f"{end_offset:020d}{SUFFIX}.tmp")
@@ -171,7 +171,7 @@ def _end_of_data(fd: int, position: int, end: int) -> int:
     return data_end
 
 
-def _is_unfinished_write(fd: int, position: int, end: int) -> bool:
+def is_unfinished_write(fd: int, position: int, end: int) -> bool:
     """Whether the bytes are zeros, or one batch whose end is missing."""
     if _end_of_data(fd, position, end) == position:
         return True
@@ -180,9 +180,20 @@ def _is_unfinished_write(fd: int, position: int, end: int) -> bool:
 
 
 def _count(fd: int, position: int, end: int, from_offset: int) -> _Sound:
-    """Counts the sound batches v2 in [position, end) whose offsets ascend from `from_offset` on. It
-    searches at every byte, because a damaged batch may have a wrong length."""
+    """Counts the sound batches v2 in [position, end) whose offsets ascend from `from_offset` on."""
     batches, records, end_offset, sound_end = 0, 0, -1, position
+    for at, size_bytes, count, next_offset in sound_batches(fd, position, end, from_offset):
+        batches, records, end_offset = batches + 1, records + count, next_offset
+        sound_end = at + size_bytes
+    return _Sound(batches, records, end_offset, sound_end)
+
+
+def sound_batches(
+    fd: int, position: int, end: int, from_offset: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yields (position, size in bytes, records, next offset) of the sound batches v2 in [position,
+    end) whose offsets ascend from `from_offset` on. It searches at every byte, because a damaged
+    batch may have a wrong length."""
     expected = from_offset
     while position + HEADER.size <= end:
         piece = os.pread(fd, min(PIECE_BYTES, end - position), position)
@@ -198,15 +209,13 @@ def _count(fd: int, position: int, end: int, from_offset: int) -> _Sound:
                 at += 1
                 continue
             size_bytes, count, expected = found
-            batches, records, end_offset = batches + 1, records + count, expected
+            yield position + at, size_bytes, count, expected
             at += size_bytes
-            sound_end = position + at
             if at + HEADER.size > len(piece):
                 break
         if magic_at < 0:
             at = len(piece) - HEADER.size + 1
         position += max(at, 1)
-    return _Sound(batches, records, end_offset, sound_end)
 
 
 def _sound_at(

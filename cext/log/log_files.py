@@ -71,22 +71,33 @@ def _end_offset(path: str, base_offset: int) -> int:
     return end_offset
 
 
-def _finish_swaps(directory: str) -> None:
-    """Replaces segments by finished compaction output whose .log is there, and deletes other .swap
-    files. While a .log of the output's own name exists, the files of that name are old, because the
-    .log is renamed last; otherwise they belong to the output already.
-    """
+def finished_swaps(directory: str) -> tuple[list[int], list[tuple[int, str]]]:
+    """Returns the base offsets of finished compaction output, and (base offset, suffix) of the
+    files that it replaces. Its .log is there, because the .log is renamed last. While a .log of the
+    output's own name exists, the files of that name are old; otherwise they belong to the output
+    already. Raises OSError."""
     names = _names(directory)
     swapped = sorted(base for base, suffix, swap in names if swap and suffix == ".log")
+    if not swapped:
+        return [], []
     plain = {base for base, suffix, swap in names if not swap and suffix == ".log"}
-    if swapped:
-        last = path_of(directory, swapped[-1], ".log.swap")
-        end_offset = max(_end_offset(last, swapped[-1]), swapped[-1] + 1)
-        for base, suffix, swap in names:
-            covered = swapped[0] <= base < end_offset and (base in plain or base not in swapped)
-            if not swap and suffix != ".snapshot" and covered:
-                _unlink(path_of(directory, base, suffix))
-    for base, suffix, swap in names:
+    last = path_of(directory, swapped[-1], ".log.swap")
+    end_offset = max(_end_offset(last, swapped[-1]), swapped[-1] + 1)
+    replaced = [
+        (base, suffix)
+        for base, suffix, swap in names
+        if not swap and suffix != ".snapshot" and swapped[0] <= base < end_offset
+        if base in plain or base not in swapped
+    ]
+    return swapped, replaced
+
+
+def _finish_swaps(directory: str) -> None:
+    """Replaces segments by finished compaction output, and deletes other .swap files."""
+    swapped, replaced = finished_swaps(directory)
+    for base, suffix in replaced:
+        _unlink(path_of(directory, base, suffix))
+    for base, suffix, swap in _names(directory):
         if swap:
             final = path_of(directory, base, suffix)
             if base in swapped:
@@ -121,6 +132,16 @@ def tidy(directory: str) -> list[int]:
         if suffix in SUFFIXES and base not in bases:
             _unlink(path_of(directory, base, suffix))
     return sorted(bases)
+
+
+def recovered_segments(bases: list[int], recovery_point: int, clean: bool) -> list[int]:
+    """Returns the base offsets of the segments that the opening of a log recovers: none after a
+    clean stop, otherwise the last one and those with records from the recovery point on."""
+    return [
+        base
+        for i, base in enumerate(bases)
+        if not clean and (i + 1 == len(bases) or bases[i + 1] > recovery_point)
+    ]
 
 
 def indexes_are_whole(directory: str, base_offset: int) -> bool:

@@ -467,8 +467,7 @@ cdef int _load(
         _set_marks(log, start_offset, start_offset, start_offset)
         return 0
     log.start_offset = max(start_offset, bases[0])
-    unclean = [] if clean else [
-        b for i, b in enumerate(bases) if i + 1 == len(bases) or bases[i + 1] > recovery_point]
+    unclean = log_files.recovered_segments(bases, recovery_point, clean)
     sealed = bases[:len(bases) - max(len(unclean), 1)]
     whole = {b: log_files.indexes_are_whole(handle.directory, b) for b in bases}
     end_offset = -1

@@ -35,6 +35,13 @@ cdef int reader_next(BatchReader* r, int64_t position, BatchAt* at, const uint8_
 # header to `h`.
 cdef bint batch_is_sound(const uint8_t* bytes, const BatchAt* at, BatchHeader* h) noexcept nogil
 
+# As reader_next(), and SEGMENT_CORRUPT also for a batch that recovery does not keep: header or CRC are
+# wrong, it begins below `offset_min`, or its last offset does not fit a segment that begins at
+# `base_offset`.
+cdef int recoverable_next(
+    BatchReader* r, int64_t position, int64_t offset_min, int64_t base_offset, BatchAt* at,
+    const uint8_t** bytes, BatchHeader* h) noexcept nogil
+
 # Checks every batch of an active segment, whose indexes are open and empty, and rebuilds indexes,
 # producer state, leader epochs and the transaction index from the batches before the first bad
 # byte.

@@ -119,6 +119,19 @@ cdef bint batch_is_sound(const uint8_t* bytes, const BatchAt* at, BatchHeader* h
             and message_crc_check(bytes, &m) == RECORDS_OK)
 
 
+cdef int recoverable_next(
+    BatchReader* r, int64_t position, int64_t offset_min, int64_t base_offset, BatchAt* at,
+    const uint8_t** bytes, BatchHeader* h
+) noexcept nogil:
+    cdef int status = reader_next(r, position, at, bytes)
+    if status > 0 and (
+        not batch_is_sound(bytes[0], at, h) or at.base_offset < offset_min
+        or at.last_offset - base_offset > INT32_MAX
+    ):
+        return SEGMENT_CORRUPT
+    return status
+
+
 cdef int _apply(
     Producers* producers, const uint8_t* bytes, const BatchAt* at, const BatchHeader* h,
     AbortedTxn* aborted
@@ -165,10 +178,9 @@ cdef int segment_recover(
     atomic_store_i64(&segment.aborted_count, 0)
     reader_init(&reader, system, segment.fd, segment.size_bytes)
     while True:
-        status = reader_next(&reader, facts.valid_bytes, &at, &bytes)
-        if status <= 0 or not batch_is_sound(bytes, &at, &h) or at.base_offset < facts.end_offset or (
-            at.last_offset - segment.base_offset > INT32_MAX
-        ):
+        status = recoverable_next(
+            &reader, facts.valid_bytes, facts.end_offset, segment.base_offset, &at, &bytes, &h)
+        if status <= 0:
             break
         status = segment_reserve_entries(segment, system)
         if status == 0 and at.magic == 2:

@@ -106,6 +106,10 @@ END
     ),
     "start": Needs(before=SERVER, replaced={"19092": "{port}", "/srv/barnabas": "{folder}/srv"}),
     "status": Needs(replaced={"kafka1:9092": "{broker}"}),
+    "storage": Needs(
+        before="mkdir disk1 && cp -r STOPPED/. disk1 && cp -r STOPPED data && mkdir disk2\n",
+        replaced={"/var/lib/barnabas": "{stopped}", "STOPPED": "{stopped}"},
+    ),
     "transactions": Needs(
         before=NEWS
         + """\

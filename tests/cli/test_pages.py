@@ -96,6 +96,7 @@ NEEDS = {
     "docs/sizing.md": Needs(
         replaced={"--seconds 10": "--seconds 0.5", "--rate 1000": "--rate 1000 --seconds 0.5"}
     ),
+    "docs/storage.md": Needs(replaced={"/var/lib/barnabas": "{stopped}"}),
     "docs/style.md": Needs(
         python="from collections.abc import Sequence\nfrom barnabas.hooks import SegmentView\n"
     ),

@@ -1,0 +1,96 @@
+"""`barnabas storage`: checks the data directory of a broker."""
+
+import argparse
+from pathlib import Path
+
+from barnabas.cli.output import Progress, count_of, fail, json_line, say
+
+EPILOG = """\
+examples:
+  barnabas storage verify data
+  barnabas storage verify data --json
+"""
+VERIFY_EPILOG = """\
+Give the directories of log.dirs in their order. The broker may run. Nothing is changed: each line
+names a file, the position in it, what is wrong, and what the next start does about it.
+The exit status is 0 when all is sound, and 1 with a defect, or when the check cannot be made.
+
+examples:
+  barnabas storage verify /var/lib/barnabas
+  barnabas storage verify disk1 disk2 --records
+  barnabas storage verify data --json
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    verify = actions.add_parser(
+        "verify",
+        help="report every defect of a data directory, and what a start would do",
+        description="check all files of the log directories of one broker, stopped or running",
+        epilog=VERIFY_EPILOG,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    verify.add_argument("directories", metavar="DIR", nargs="+", type=Path)
+    verify.add_argument("--records", action="store_true", help="also decode every record (slower)")
+    verify.add_argument("--json", action="store_true", help="print JSON lines")
+    verify.set_defaults(act=_verify)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        return int(arguments.act(arguments))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = "" if error.filename is None else f" {error.filename}"
+        return fail(f"cannot read{where}: {error.strerror or error}.")
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from barnabas.cli.check_directory import DirectoryCheck
+
+    for path in arguments.directories:
+        if not path.is_dir():
+            return fail(f"there is no directory {path}. Give the directories of log.dirs.")
+    progress = Progress("checked")
+    check = DirectoryCheck(arguments.directories, progress.add, decodes_records=arguments.records)
+    defects = notes = 0
+    for found in check.findings():
+        defects += found.is_defect
+        notes += not found.is_defect
+        progress.end()
+        if arguments.json:
+            document = {**found._asdict(), "file": str(found.file)}
+            document["defect"] = document.pop("is_defect")
+            print(json_line(document))
+            continue
+        place = "" if found.position is None else f", byte {found.position}"
+        kind = "" if found.is_defect else "note: "
+        print(f"{kind}{found.file}{place}: {found.what}.\n  {found.start}.")
+    progress.end()
+    counts = check.counts
+    if arguments.json:
+        summary = {
+            "partitions": counts.partitions,
+            "segments": counts.segments,
+            "batches": counts.batches,
+            "sizeBytes": counts.size_bytes,
+            "defects": defects,
+            "notes": notes,
+            "running": check.is_running,
+            "cleanStop": check.was_clean,
+        }
+        print(json_line(summary))
+    else:
+        state = "a broker runs on it" if check.is_running else "the broker is stopped"
+        if not check.is_running and not check.was_clean:
+            state = "the broker did not stop cleanly: the next start recovers the logs"
+        say(
+            f"{count_of(defects, 'defect')}, {count_of(notes, 'note')} in"
+            f" {count_of(counts.partitions, 'partition')},"
+            f" {count_of(counts.segments, 'segment')},"
+            f" {counts.batches} batches, {counts.size_bytes / 1e6:.1f} MB; {state}"
+        )
+    return 1 if defects else 0
