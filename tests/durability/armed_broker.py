@@ -1,4 +1,5 @@
-"""A broker process that kills itself with SIGKILL before a system call that the test names.
+"""A broker process that kills itself with SIGKILL before a system call that the test names, or in
+which calls fail.
 
     python -m durability.armed_broker DIRECTORY [NAME=VALUE ...]
 
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 
 from barnabas import Broker
+from barnabas.cext.memory.sys import SystemCalls
 
 KINDS = ("pwritev", "fdatasync", "fsync_directory", "ftruncate", "open", "rename")
 TESTS = Path(__file__).resolve().parents[1]
@@ -40,17 +42,27 @@ class ArmedBroker:
         return line
 
     def kill_before(self, call: str, nth: int, path_part: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{call} {nth} {path_part}\n")
-        self.process.stdin.flush()
-        assert self._said() == "armed"
+        assert self._asked(f"{call} {nth} {path_part}") == "armed"
 
     def calls(self) -> dict[str, int]:
         """How many calls of each kind it has made since the first kill_before()."""
+        return json.loads(self._asked("calls"))
+
+    def _asked(self, line: str) -> str:
         assert self.process.stdin is not None
-        self.process.stdin.write("calls\n")
+        self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
-        return json.loads(self._said())
+        return self._said()
+
+    def fault(self, **rule: object) -> int:
+        """As SystemCalls.fault(); returns the number of the rule, for fired()."""
+        return int(self._asked("fault " + json.dumps(rule)))
+
+    def fired(self, rule: int) -> int:
+        return int(self._asked(f"fired {rule}"))
+
+    def clear_faults(self) -> None:
+        assert self._asked("clear") == "cleared"
 
     def killed(self, within_s: float = 0.0) -> bool:
         """Returns whether the fault has fired, or fires within a time."""
@@ -68,19 +80,28 @@ class ArmedBroker:
         self.process.stdout.close()
 
 
+def answer_to(line: str, system: SystemCalls) -> object:
+    word, _, rest = line.partition(" ")
+    if word == "calls":
+        return json.dumps({kind: system.calls(kind) for kind in KINDS})
+    if word == "fault":
+        return system.fault(**json.loads(rest))
+    if word == "fired":
+        return system.fired(int(rest))
+    if word == "clear":
+        system.clear_faults()
+        return "cleared"
+    nth, path_part = rest.split()
+    system.fault(word, "kill", nth=int(nth), path_contains=path_part)
+    return "armed"
+
+
 def main(directory: str, *settings: str) -> None:
     given = {"log.dirs": directory, "listeners": "PLAINTEXT://127.0.0.1:0"}
     with Broker(given | dict(row.split("=", 1) for row in settings)) as broker:
         print("ready", broker.bootstrap_servers, flush=True)
         for line in sys.stdin:
-            if line == "calls\n":
-                print(
-                    json.dumps({kind: broker.node.system.calls(kind) for kind in KINDS}), flush=True
-                )
-                continue
-            call, nth, path_part = line.split()
-            broker.node.system.fault(call, "kill", nth=int(nth), path_contains=path_part)
-            print("armed", flush=True)
+            print(answer_to(line.rstrip("\n"), broker.node.system), flush=True)
 
 
 if __name__ == "__main__":
