@@ -7,7 +7,10 @@ export PYTHONDONTWRITEBYTECODE :=
 QUICK := not slow and not java and not spark_session
 PARALLEL := -n $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorder
 
-.PHONY: dev build test long mutants lint types yellow races sanitize fuzz docs onefile release clean
+help:               ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*##/\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+
+.PHONY: help dev build test long mutants lint types yellow races sanitize fuzz docs onefile release clean
 # The package gssapi is compiled with the headers of Kerberos (libkrb5-dev).
 KERBEROS := $(shell command -v krb5-config >/dev/null && echo ,kerberos)
 dev: $(PY)          ## a virtual environment with barnabas installed in place
@@ -42,5 +45,5 @@ onefile:            ## dist/barnabas: one executable with the interpreter (needs
 	release/onefile
 release:            ## dist/: wheels, the one file, sdist, bill of materials, checksums (docs/release.md)
 	release/all
-clean:
+clean:              ## removes what builds have made
 	rm -rf build dist *.egg-info && find broker cext plugins clients \( -name '*.c' -o -name '*.so' -o -name '*.html' \) -delete
