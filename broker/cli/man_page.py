@@ -49,17 +49,23 @@ docs/README.md lists the pages of the documentation; docs/settings.md every sett
 
 def page() -> str:
     """Returns the page in the macros of man(7)."""
-    parsers = {}
-    for name, summary in COMMANDS.items():
-        parsers[name] = CommandParser(prog=f"barnabas {name}", description=summary)
-        configure(name, parsers[name])
+    parsers = parsers_of_commands()
     lines = [".SH DESCRIPTION", *_verbatim(DESCRIPTION), ".SH COMMANDS"]
     for parser in parsers.values():
         lines += _command(parser)
     lines += [".SH OPTIONS OF COMMANDS THAT CONNECT TO A BROKER"]
-    for action in _connection_options(parsers["status"]):
+    for action in connection_options(parsers["status"]):
         lines += _option(action)
     return HEAD + "\n".join(lines) + "\n" + TAIL
+
+
+def parsers_of_commands() -> dict[str, CommandParser]:
+    """Returns the parser of each command by its name; docs/commands.md is made from them too."""
+    parsers = {}
+    for name, summary in COMMANDS.items():
+        parsers[name] = CommandParser(prog=f"barnabas {name}", description=summary)
+        configure(name, parsers[name])
+    return parsers
 
 
 def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -67,38 +73,38 @@ def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
     yield f".SS {_text(parser.prog)}"
     if parser.description:
         yield from _paragraph(parser.description)
-    for one in _leaves(parser):
+    for one in leaves(parser):
         yield ".PP"
         yield f"\\fB{_text(one.prog)}\\fR{_arguments(one)}"
         if one is not parser and one.description:
             yield ".br"
             yield from _paragraph(one.description)
         for action in one._actions:
-            if action not in _connection_options(one) and not _is_help(action):
+            if action not in connection_options(one) and not is_help(action):
                 yield from _option(action)
     if parser.epilog:
         yield ".PP"
         yield from _verbatim(parser.epilog)
 
 
-def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     """Yields the parsers of all actions, or the command's own when it has none."""
     below = [row for row in parser._actions if isinstance(row, argparse._SubParsersAction)]
     if not below:
         yield parser
     for row in below:
         for sub in dict.fromkeys(row.choices.values()):
-            yield from _leaves(sub)
+            yield from leaves(sub)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> str:
     """Returns the part of the synopsis behind the name."""
     words = []
-    if any(row.option_strings and not _is_help(row) for row in parser._actions):
+    if any(row.option_strings and not is_help(row) for row in parser._actions):
         words.append("[options]")
     for row in parser._actions:
         if not row.option_strings:
-            name = f"\\fI{_text(_value_of(row))}\\fR"
+            name = f"\\fI{_text(value_of(row))}\\fR"
             forms = {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} ..."}
             words.append(forms.get(str(row.nargs), name))
     return "".join(f" {word}" for word in words)
@@ -107,7 +113,7 @@ def _arguments(parser: argparse.ArgumentParser) -> str:
 def _option(action: argparse.Action) -> Iterator[str]:
     """Yields the lines of an option or argument."""
     yield ".TP"
-    value = "" if action.nargs == 0 else f" \\fI{_text(_value_of(action))}\\fR"
+    value = "" if action.nargs == 0 else f" \\fI{_text(value_of(action))}\\fR"
     names = ", ".join(f"\\fB{_text(name)}\\fR" for name in action.option_strings)
     yield f"{names}{value}" if names else value.lstrip()
     if action.help and action.help != argparse.SUPPRESS:
@@ -116,7 +122,7 @@ def _option(action: argparse.Action) -> Iterator[str]:
         yield "\\&"
 
 
-def _value_of(action: argparse.Action) -> str:
+def value_of(action: argparse.Action) -> str:
     if isinstance(action.metavar, tuple):
         return " ".join(action.metavar)
     if action.metavar is None and action.choices is not None:
@@ -124,12 +130,12 @@ def _value_of(action: argparse.Action) -> str:
     return action.metavar or action.dest.upper()
 
 
-def _connection_options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+def connection_options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     groups = [row for row in parser._action_groups if row.title == BROKER_GROUP]
     return [action for row in groups for action in row._group_actions]
 
 
-def _is_help(action: argparse.Action) -> bool:
+def is_help(action: argparse.Action) -> bool:
     return isinstance(action, argparse._HelpAction)
 
 
