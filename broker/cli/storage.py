@@ -1,14 +1,16 @@
-"""`barnabas storage`: checks the data directory of a broker."""
+"""`barnabas storage`: checks the data directory of a broker, and takes over those of Kafka."""
 
 import argparse
 from pathlib import Path
 
+from barnabas.cli import storage_import
 from barnabas.cli.output import Progress, count_of, fail, json_line, say
 
 EPILOG = """\
 examples:
   barnabas storage verify data
   barnabas storage verify data --json
+  barnabas storage import /var/lib/kafka/data --dry-run
 """
 VERIFY_EPILOG = """\
 Give the directories of log.dirs in their order. The broker may run. Nothing is changed: each line
@@ -36,6 +38,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verify.add_argument("--records", action="store_true", help="also decode every record (slower)")
     verify.add_argument("--json", action="store_true", help="print JSON lines")
     verify.set_defaults(act=_verify)
+    imported = actions.add_parser(
+        "import",
+        help="copy log directories of Apache Kafka into those of a new broker",
+        description="copy log directories of stopped brokers of Apache Kafka into those of a new\n"
+        "broker, with topics, settings, users, rules, group offsets and open transactions",
+        epilog=storage_import.EPILOG,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    storage_import.configure(imported)
+    imported.set_defaults(act=storage_import.run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -412,15 +412,17 @@ class PartitionState:
 
 
 class Unfinished(NamedTuple):
-    """The action of `barnabas cluster` that has not finished its work on the tree. No broker starts
-    on such a tree. The field is ours; Kafka ignores it."""
+    """The command that has not finished its work on the tree: an action of `barnabas cluster`, or a
+    command with its action, as `storage import`. No broker starts on such a tree. The field is
+    ours; Kafka ignores it."""
 
     command: str
     broker_id: int = -1  # -1: none
 
     def __str__(self) -> str:
         of_broker = f" of broker {self.broker_id}" if self.broker_id >= 0 else ""
-        return f"`barnabas cluster {self.command}`{of_broker}"
+        command = self.command if " " in self.command else f"cluster {self.command}"
+        return f"`barnabas {command}`{of_broker}"
 
 
 def encode_cluster_id(cluster_id: str, unfinished: Unfinished | None = None) -> bytes:

@@ -11,7 +11,12 @@ from os.path import dirname, join
 from typing import Any, NamedTuple
 
 SCHEMAS = join(dirname(__file__), "schemas")
-FILES = ("messages.txt", "messages-data.txt", "messages-internal-topics.txt")
+FILES = (
+    "messages.txt",
+    "messages-data.txt",
+    "messages-internal-topics.txt",
+    "messages-metadata.txt",
+)
 HEAD_LINE = re.compile(r"^[a-z].*", re.MULTILINE)
 OPEN_END = 32767  # "3+": as far as an int16 version goes
 

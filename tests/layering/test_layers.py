@@ -60,6 +60,7 @@ LAYERS["telemetry"] = JOURNAL | {"security", "coordinator"} | COORDINATORS
 LAYERS["api"] = LAYERS["telemetry"] | {"quotas", "controller", "telemetry"}
 LAYERS["legacy07"] = LAYERS["api"] | {"api"}
 LAYERS["stages"] = LAYERS["legacy07"] | {"legacy07", "tls", "coordinator.coordinators", "public"}
+LAYERS["takeover"] = LAYERS["stages"] | {"stages"}
 LAYERS["console"] = BASE | {"wire", "hooks", "client", "security", "telemetry", "public"}
 LAYERS["node"] = LAYERS["stages"] | {"stages", "console"}
 LAYERS["cli"] = LAYERS["testing"] = LAYERS["node"] | {"node", "scan", "spark"}
@@ -72,7 +73,7 @@ LAYERS["spark"] |= {"scan"}
 LAYERS["plugins"] |= {"spark"}  # checkpoints, for spark-loader
 LAYERS["clients"] |= {"zookeeper_client"}
 LAYERS["metadata"] |= {"zookeeper_client"}
-LAYERS["cli"] |= {"clients"}
+LAYERS["cli"] |= {"clients", "takeover"}
 LAYERS["public"] = {"testing", "hooks"}  # `from barnabas import Broker, hookimpl`
 LAYERS["__main__"] = {"cli"}
 

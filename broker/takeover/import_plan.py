@@ -1,0 +1,250 @@
+"""What an import of Kafka's log directories would do. Nothing is changed here.
+
+Of each partition one replica is taken: the leader's or, when its directory was not given, one of
+the ISR or of the eligible replicas (KIP-966). All of these have every acknowledged record. Another
+one is refused, and so is a partition without a directory, unless the operator accepts the loss;
+then the replica that ends last is taken, and a partition without one begins empty.
+
+Each partition gets a leader epoch above the one in the metadata and in its log, because the node
+that leads it is another one.
+
+Next: copied_import.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from barnabas.config import BrokerConfig
+from barnabas.controller.stored_passwords import StoredPasswords
+from barnabas.metadata import znodes
+from barnabas.metadata.tree import CreateNode
+from barnabas.metadata.znodes import PartitionState, TopicAssignment
+from barnabas.storage import checkpoints
+from barnabas.storage.checkpoints import DamagedFile
+from barnabas.takeover.found_cluster import FoundCluster, with_parents
+from barnabas.takeover.kraft_cluster import found_cluster
+from barnabas.takeover.metadata_image import FoundPartition, FoundTopic
+from barnabas.takeover.metadata_log import read_metadata_log
+from barnabas.takeover.partition_files import PartitionFile, content_of, files_of
+from barnabas.takeover.refusals import CannotImport
+from barnabas.takeover.source_directory import SourceDirectory
+from barnabas.wire.uuids import uuid_text
+
+REMOTE_STORAGE = "remote.storage.enable"
+
+
+class PlannedPartition(NamedTuple):
+    """A partition and the replica that is taken. `source` counts the given directories from 0."""
+
+    topic: str
+    partition: int
+    source: int
+    files: tuple[PartitionFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(row.size_bytes for row in self.files)
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class ImportPlan:
+    """`nodes`: the tree of the new node, parents before children, without the cluster id. `notes`:
+    what is not imported, and losses that the operator has accepted, in plain lines."""
+
+    cluster_id: str
+    node_id: int
+    metadata_log: str  # the directory that it was read from
+    sources: tuple[SourceDirectory, ...]
+    partitions: tuple[PlannedPartition, ...]
+    cluster: FoundCluster
+    nodes: tuple[CreateNode, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(row.size_bytes for row in self.partitions)
+
+
+class _Found(NamedTuple):
+    """A directory of a partition."""
+
+    source: int
+    broker_id: int
+    files: tuple[PartitionFile, ...]
+    last_epoch: int  # -1: none
+
+
+def plan_import(
+    sources: Sequence[SourceDirectory], config: BrokerConfig, may_lose: bool
+) -> ImportPlan:
+    """Plans an import. `config`: of the new node; `may_lose`: the operator accepts the losses, and
+    they become notes. Raises CannotImport with all reasons, UnusableDirectory, ConfigError."""
+    clusters = sorted({row.cluster_id for row in sources})
+    if len(clusters) > 1:
+        raise CannotImport(
+            [
+                f"the directories belong to {len(clusters)} clusters: {', '.join(clusters)}."
+                " Give those of one."
+            ]
+        )
+    logs = [read_metadata_log(row.path) for row in sources if row.has_metadata_log]
+    if not logs:
+        raise CannotImport(
+            [
+                "no directory has the metadata log of KRaft (__cluster_metadata-0). Give the"
+                " directory of metadata.log.dir, or one of a controller, too. Directories of a"
+                " cluster in ZooKeeper mode cannot be imported yet."
+            ]
+        )
+    newest = max(logs, key=lambda row: (row.last_epoch, row.end_offset))
+    brokers = [row.broker_id for row in sources]
+    node_id = config.node_id if config.node_id >= 0 else brokers[0]
+    broker_id = node_id if node_id in brokers else brokers[0]
+    cluster = found_cluster(newest.image, broker_id, node_id, StoredPasswords(config))
+    choice = _Choice(sources, cluster)
+    choice.choose_all()
+    problems = [*choice.problems]
+    losses = [*cluster.losses, *choice.losses]
+    if not may_lose:
+        problems += [f"{line}. --allow-loss accepts that." for line in losses]
+    if problems:
+        raise CannotImport(problems)
+    nodes = dict(cluster.nodes)
+    for topic in cluster.topics.values():
+        nodes |= _topic_nodes(topic, node_id, choice.epochs)
+    for path in znodes.PERSISTENT_PATHS:
+        nodes.setdefault(path, b"")
+    notes = [*cluster.notes, *choice.notes, *(f"lost: {line}" for line in losses)]
+    return ImportPlan(
+        clusters[0],
+        node_id,
+        str(newest.directory),
+        tuple(sources),
+        tuple(choice.chosen),
+        cluster,
+        tuple(with_parents(nodes)),
+        tuple(notes),
+    )
+
+
+class _Choice:
+    """Chooses a replica of each partition."""
+
+    def __init__(self, sources: Sequence[SourceDirectory], cluster: FoundCluster) -> None:
+        self._sources = sources
+        self._cluster = cluster
+        self.chosen: list[PlannedPartition] = []
+        self.epochs: dict[tuple[str, int], int] = {}  # the largest known leader epoch
+        self.problems: list[str] = []
+        self.losses: list[str] = []
+        self.notes: list[str] = []
+
+    def choose_all(self) -> None:
+        """Raises UnusableDirectory."""
+        self._check_remote()
+        for topic in sorted(self._cluster.topics.values(), key=lambda row: row.name):
+            for index, partition in sorted(topic.partitions.items()):
+                self._choose(topic, index, partition)
+        known = {(t.name, index) for t in self._cluster.topics.values() for index in t.partitions}
+        for source in self._sources:
+            for name, path in source.partitions.items():
+                if name not in known:
+                    self.notes.append(f"not imported: {path}: no topic of the metadata has it")
+            for path in source.set_aside:
+                self.notes.append(f"not imported: {path}: set aside by Kafka")
+
+    def _check_remote(self) -> None:
+        """Segments that Kafka has moved to remote storage (KIP-405) are in no log directory."""
+        for topic in self._cluster.topics.values():
+            data = self._cluster.nodes.get(znodes.config_path("topics", topic.name), b"")
+            if znodes.decode_config(data).get(REMOTE_STORAGE) == "true":
+                self.losses.append(
+                    f"topic {topic.name} has {REMOTE_STORAGE}=true: segments in remote storage are"
+                    " not imported"
+                )
+
+    def _choose(self, topic: FoundTopic, index: int, partition: FoundPartition) -> None:
+        name = f"{topic.name}-{index}"
+        found = list(self._candidates(topic, index))
+        self.epochs[topic.name, index] = max(
+            [partition.leader_epoch, *(row.last_epoch for row in found)]
+        )
+        complete = {*partition.isr, *partition.complete} - {-1}
+        in_sync = [row for row in found if row.broker_id in complete]
+        in_sync.sort(key=lambda row: row.broker_id != partition.leader)
+        brokers = [row.broker_id for row in found]
+        if len(set(brokers)) < len(brokers):
+            self.problems.append(
+                f"{name} has two directories of one broker. Move the one that ends earlier away."
+            )
+        elif in_sync:
+            self._take(topic, index, in_sync[0])
+        elif found:
+            self.losses.append(
+                f"{name}: broker {_ids(brokers)} was not in sync (in sync: {_ids(complete)}), so"
+                " acknowledged records may be missing"
+            )
+            self._take(topic, index, max(found, key=_end))
+        else:
+            self.losses.append(
+                f"{name}: no given directory has it (replicas: {_ids(partition.replicas)}), so all"
+                " its records are missing"
+            )
+
+    def _take(self, topic: FoundTopic, index: int, row: _Found) -> None:
+        self.chosen.append(PlannedPartition(topic.name, index, row.source, row.files))
+
+    def _candidates(self, topic: FoundTopic, index: int) -> Iterator[_Found]:
+        for number, source in enumerate(self._sources):
+            path = source.partitions.get((topic.name, index))
+            if path is None:
+                continue
+            files = tuple(files_of(path))
+            try:
+                raw = checkpoints.read_topic_id(path)
+                epochs = checkpoints.read_leader_epochs(path)
+            except DamagedFile as error:
+                self.problems.append(f"{error}. Restore the file.")
+                continue
+            if raw is not None and topic.topic_id not in (None, uuid_text(raw)):
+                self.notes.append(
+                    f"not imported: {path}: it is of an earlier topic (id {uuid_text(raw)})"
+                )
+                continue
+            yield _Found(number, source.broker_id, files, epochs[-1][0] if epochs else -1)
+
+
+def _end(row: _Found) -> tuple[int, int]:
+    newest = [file for file in row.files if file.is_segment][-1:]
+    return row.last_epoch, content_of(newest, lambda *_counts: None).end_offset
+
+
+def _ids(brokers: Sequence[int] | set[int]) -> str:
+    return ", ".join(map(str, sorted(brokers))) or "none"
+
+
+def _topic_nodes(
+    topic: FoundTopic, node_id: int, epochs: dict[tuple[str, int], int]
+) -> dict[str, bytes]:
+    """Returns the nodes of a topic whose only replica is on the new node."""
+    replicas = (node_id,)
+    assignment = TopicAssignment(
+        dict.fromkeys(sorted(topic.partitions), replicas), topic_id=topic.topic_id
+    )
+    found = {znodes.topic_path(topic.name): assignment.encode()}
+    for index in topic.partitions:
+        state = PartitionState(
+            leader=node_id,
+            leader_epoch=epochs[topic.name, index] + 1,
+            isr=replicas,
+            controller_epoch=0,
+        )
+        found[znodes.partition_state_path(topic.name, index)] = state.encode()
+    return found
