@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barnabas.cli.connecting import json_option
-from barnabas.cli.output import Progress, count_of, fail, json_document, say, table
+from barnabas.cli.output import Progress, count_of, did, fail, json_document, say, table
 from barnabas.cli.parser import settings_option
 from barnabas.cli.stopped_broker import errors_of_one_line
 from barnabas.config import BrokerConfig
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from barnabas.takeover.copied_import import Imported
     from barnabas.takeover.import_plan import ImportPlan
     from barnabas.takeover.internal_facts import InternalFacts
+    from barnabas.takeover.source_directory import SourceDirectory
 
 EPILOG = """\
 `import` reads log directories of Kafka 3.3 to 4.4 with KRaft metadata, of stopped brokers, and
@@ -27,11 +28,15 @@ users, quotas, group offsets, producers and open transactions. It changes nothin
 that it reads. Give all directories of log.dirs, and metadata.log.dir where it is set; of a cluster,
 the directories of as many brokers as together have all partitions. The new broker gets the id of
 the first one, or node.id of --config or --set.
+With --in-place the directories become those of the new broker, which needs no space; --undo gives
+them back to Kafka as they were, as long as no segment was deleted or compacted since.
 
 examples:
   barnabas storage import /var/lib/kafka/data --dry-run
   barnabas storage import /var/lib/kafka/data --set log.dirs=/var/lib/barnabas
   barnabas storage import /mnt/k1 /mnt/k2 --config etc/server.properties --json
+  barnabas storage import /var/lib/kafka/data --in-place
+  barnabas storage import /var/lib/kafka/data --undo
 """
 
 
@@ -44,9 +49,17 @@ def configure(found: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="print what would be imported; change nothing"
     )
     found.add_argument(
+        "--in-place",
+        action="store_true",
+        help="no copy: the new broker uses Kafka's directories, which get an undo record",
+    )
+    found.add_argument(
+        "--undo", action="store_true", help="give directories of an import in place back to Kafka"
+    )
+    found.add_argument(
         "--allow-loss",
         action="store_true",
-        help="import what is there, although records or rules are missing",
+        help="go on although records or rules are missing, or (--undo) are lost",
     )
     json_option(found)
 
@@ -54,40 +67,90 @@ def configure(found: argparse.ArgumentParser) -> None:
 @errors_of_one_line
 def run(arguments: argparse.Namespace) -> int:
     """Imports, or says what would be imported."""
-    from barnabas.takeover.copied_import import check_targets, import_by_copies
-    from barnabas.takeover.import_plan import plan_import
-    from barnabas.takeover.internal_facts import internal_facts
     from barnabas.takeover.refusals import CannotImport
     from barnabas.takeover.source_directory import open_source
 
-    config = BrokerConfig.load(arguments.config, arguments.settings)
-    log_dirs = [Path(text) for text in config.log_dirs]
     try:
+        if arguments.undo:
+            return _undo(arguments)
+        if arguments.in_place and not arguments.dry_run:
+            finished = _finish(arguments)
+            if finished is not None:
+                return finished
         with ExitStack() as stack:
             sources = []
             for text in arguments.sources:
                 source = open_source(Path(text))
                 stack.callback(source.close)
                 sources.append(source)
-            plan = plan_import(sources, config, arguments.allow_loss)
-            check_targets(plan, log_dirs)
-            facts = internal_facts(plan.partitions)
-            if arguments.dry_run:
-                return _report(arguments.json, plan, facts, log_dirs, None)
-            copied = Progress("copied", part=lambda: copied.size_bytes / max(plan.size_bytes, 1))
-            try:
-                imported = import_by_copies(plan, log_dirs, copied.add)
-            finally:
-                copied.end()
-            return _report(arguments.json, plan, facts, log_dirs, imported)
+            return _import(arguments, sources)
     except CannotImport as error:
         for problem in error.problems:
             fail(problem)
         return 1
 
 
+def _import(arguments: argparse.Namespace, sources: "Sequence[SourceDirectory]") -> int:
+    from barnabas.takeover.copied_import import check_targets, import_by_copies
+    from barnabas.takeover.import_in_place import import_in_place
+    from barnabas.takeover.import_plan import plan_import
+    from barnabas.takeover.internal_facts import internal_facts
+
+    config = BrokerConfig.load(arguments.config, arguments.settings)
+    log_dirs = [Path(text) for text in config.log_dirs]
+    plan = plan_import(sources, config, arguments.allow_loss)
+    if arguments.in_place:
+        log_dirs = [row.path for row in sources]
+    else:
+        check_targets(plan, log_dirs)
+    facts = internal_facts(plan.partitions)
+    if arguments.dry_run:
+        return _report(arguments, plan, facts, log_dirs, None)
+    read = Progress(
+        "read" if arguments.in_place else "copied",
+        part=lambda: read.size_bytes / max(plan.size_bytes, 1),
+    )
+    try:
+        if arguments.in_place:
+            imported = import_in_place(plan, read.add)
+        else:
+            imported = import_by_copies(plan, log_dirs, read.add)
+    finally:
+        read.end()
+    return _report(arguments, plan, facts, log_dirs, imported)
+
+
+def _finish(arguments: argparse.Namespace) -> int | None:
+    """Finishes an import in place that was killed; None when there was none."""
+    from barnabas.takeover.import_in_place import finish_switch, remove_leftovers
+
+    log_dirs = [Path(text) for text in arguments.sources]
+    if not finish_switch(log_dirs):
+        remove_leftovers(log_dirs)
+        return None
+    text = f"finished the import in place of {', '.join(arguments.sources)}. Start the broker there"
+    did(arguments.json, text, finished=True, logDirs=arguments.sources)
+    return 0
+
+
+def _undo(arguments: argparse.Namespace) -> int:
+    from barnabas.takeover.source_directory import open_source
+    from barnabas.takeover.undo_record import undo
+
+    log_dirs = [Path(text) for text in arguments.sources]
+    with ExitStack() as stack:
+        for path in log_dirs:
+            stack.callback(open_source(path).close)  # no broker uses it
+        lost = undo(log_dirs, arguments.allow_loss)
+    for line in lost:
+        say(f"lost: {line}")
+    text = f"{', '.join(arguments.sources)} is Kafka's again, as it was before the import"
+    did(arguments.json, text, undone=True, logDirs=arguments.sources, lost=lost)
+    return 0
+
+
 def _report(
-    as_json: bool,
+    arguments: argparse.Namespace,
     plan: "ImportPlan",
     facts: "InternalFacts",
     log_dirs: Sequence[Path],
@@ -95,10 +158,11 @@ def _report(
 ) -> int:
     """Prints what was imported; None: what would be."""
     rows = _planned(plan) if imported is None else _done(imported)
-    if as_json:
+    if arguments.json:
         json_document(
             {
                 "isDryRun": imported is None,
+                "isInPlace": arguments.in_place,
                 "clusterId": plan.cluster_id,
                 "nodeId": plan.node_id,
                 "metadataLog": plan.metadata_log,
@@ -129,7 +193,8 @@ def _report(
     where = ", ".join(map(str, log_dirs))
     say(f"cluster {plan.cluster_id}, node {plan.node_id}: {said}")
     if imported is None:
-        say(f"dry run: {plan.size_bytes} bytes would be copied to {where}; nothing was changed")
+        what = "stay in place in" if arguments.in_place else "would be copied to"
+        say(f"dry run: {plan.size_bytes} bytes {what} {where}; nothing was changed")
     else:
         say(f"imported {count_of(len(rows), 'partition')} into {where}. Start the broker there")
     return 0

@@ -75,9 +75,9 @@ def import_by_copies(
                 row.claim(plan.node_id, plan.cluster_id)
             imported = [_copy(row, targets, progress) for row in plan.partitions]
             for target in targets:
-                _sync(target.path)
+                bring_to_disk(target.path)
                 _write_checkpoints(plan, targets, target)
-            _check_sources(plan)
+            check_sources(plan)
             tree_copy.finish(tree, plan.cluster_id)
         for number, target in enumerate(targets):
             feeding = [row for at, row in enumerate(plan.sources) if at % len(targets) == number]
@@ -199,7 +199,7 @@ def _write_checkpoints(plan: ImportPlan, targets: Sequence[LogDir], target: LogD
             raise FailedDirectory(f"cannot write {target.path / name}", error) from error
 
 
-def _sync(path: Path) -> None:
+def bring_to_disk(path: Path) -> None:
     """Brings a directory and all that is in it to disk."""
     if sync_filesystem(path):
         return
@@ -213,7 +213,8 @@ def _sync(path: Path) -> None:
         sync_directory(Path(folder))
 
 
-def _check_sources(plan: ImportPlan) -> None:
+def check_sources(plan: ImportPlan) -> None:
+    """Raises CannotImport when a broker has started on a source since the import began."""
     for row in plan.sources:
         if not row.unchanged():
             raise CannotImport(

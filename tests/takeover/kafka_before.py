@@ -91,6 +91,13 @@ class KafkaBefore:
     def kill(self):
         self._kafka.kill()
 
+    def start_again(self):
+        self._kafka.start()
+
+    @property
+    def address(self):
+        return self._kafka.address
+
     def fill(self):
         """Writes records, offsets, an open transaction, settings, rules, users and quotas."""
         admin = AdminClient(self._servers)
