@@ -10,7 +10,7 @@ PARALLEL := -n $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorde
 help:               ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*##/\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
 
-.PHONY: help dev build test long mutants lint types yellow races sanitize fuzz docs onefile release clean
+.PHONY: help dev build test long mutants lint types yellow races sanitize fuzz soak docs onefile release clean
 # The package gssapi is compiled with the headers of Kerberos (libkrb5-dev).
 KERBEROS := $(shell command -v krb5-config >/dev/null && echo ,kerberos)
 dev: $(PY)          ## a virtual environment with barnabas installed in place
@@ -39,6 +39,12 @@ sanitize:           ## AddressSanitizer and UndefinedBehaviorSanitizer over the 
 	VENV=$(VENV) tests/sanitizers/run address
 fuzz:               ## a fuzzer with coverage over what bytes from outside reach (needs clang)
 	VENV=$(VENV) tests/sanitizers/run fuzz
+# v0.1.0, the first version
+FORMER ?= f31beca
+MINUTES ?= 480
+soak: build         ## one node under load for eight hours (MINUTES=480), with an upgrade from v0.1.0 and back: build/soak
+	tests/soak/former $(FORMER) build/former
+	cd tests && ../$(PY) -m soak.run --minutes $(MINUTES) --former ../build/former/venv/bin/python --out ../build/soak
 docs:               ## the manual as a site with search: dist/docs/index.html
 	$(VENV)/bin/sphinx-build -q -n -W --keep-going -c etc/docs -d build/docs . dist/docs
 onefile:            ## dist/barnabas: one executable with the interpreter (needs libzstd-dev)

@@ -20,9 +20,12 @@ def free_port() -> int:
 
 
 class BrokerProcess:
-    """`barnabas start` with a data directory. `lines` has its standard error."""
+    """`barnabas start` with a data directory. `lines` has its standard error. `python`: the
+    interpreter, which may have another version of barnabas."""
 
-    def __init__(self, data: Path, port: int, settings=(), before=()) -> None:
+    def __init__(
+        self, data: Path, port: int, settings=(), before=(), python: str = sys.executable
+    ) -> None:
         self.data = data
         self.port = port
         self.address = f"127.0.0.1:{port}"
@@ -31,7 +34,7 @@ class BrokerProcess:
         words = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
         began = time.monotonic()
         self.process = subprocess.Popen(
-            [*before, sys.executable, "-m", "barnabas", "start", *words],
+            [*before, python, "-m", "barnabas", "start", *words],
             stderr=subprocess.PIPE,
             text=True,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
