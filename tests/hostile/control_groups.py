@@ -1,4 +1,5 @@
-"""Control groups (version 1 or 2) with a limit of memory, or of threads, for a broker of a test."""
+"""Control groups (version 1 or 2) with a limit of memory, of threads or of processor time, for a
+broker of a test."""
 
 import contextlib
 import os
@@ -9,8 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
-MEMORY, THREADS = "memory", "pids"
-LIMITS = {MEMORY: ("memory.limit_in_bytes", "memory.max"), THREADS: ("pids.max", "pids.max")}
+MEMORY, THREADS, CPU = "memory", "pids", "cpu"
+LIMITS = {
+    MEMORY: ("memory.limit_in_bytes", "memory.max"),
+    THREADS: ("pids.max", "pids.max"),
+    CPU: ("cpu.cfs_quota_us", "cpu.max"),  # microseconds of each tenth of a second
+}
 KILLS = ("memory.oom_control", "memory.events")
 
 
@@ -61,6 +66,13 @@ def memory_group(limit_bytes: int) -> Iterator[Group]:
 @contextlib.contextmanager
 def thread_group(threads_max: int) -> Iterator[Group]:
     with _group(THREADS, threads_max) as group:
+        yield group
+
+
+@contextlib.contextmanager
+def cpu_group(percent: int) -> Iterator[Group]:
+    """A group whose processes get `percent` of one processor."""
+    with _group(CPU, percent * 1000) as group:
         yield group
 
 
