@@ -166,7 +166,7 @@ def serve(before: Bound) -> Serving:
     undo.callback(before.reactor.stop)
     undo.callback(coordinators.groups.stop)  # before the reactor, which still sends the answers
     handlers.start()
-    native.fetch.start()
+    native.fetch.start(directory_count=len(opened.directories))
     before.reactor.start()
     return Serving(
         before,

@@ -21,14 +21,21 @@ cdef struct ColdJob:
     int64_t size_bytes
     bint verify                 # also check its CRCs (crc_check.pyx)
 
+cdef struct ColdDirectory:      # the ranges of one log directory
+    ColdDirectory* next
+    uint64_t id                 # a hash of its path
+    ColdJob* head
+    ColdJob* tail
+    int32_t depth
+    int32_t reading             # threads that read one of its ranges
+
 cdef struct ColdReads:
     Table* table                # its system calls read the files, its waker wakes connections
     pthread_mutex_t lock
     pthread_cond_t work
-    ColdJob* head
-    ColdJob* tail
-    int32_t depth
-    int32_t depth_max
+    ColdDirectory* directories
+    int32_t depth_max           # of one directory
+    int32_t reading_max         # of one directory
     int32_t threads             # running threads; without one the queue accepts no range
     bint closed
     int64_t ranges_read         # counters, under the lock
@@ -43,7 +50,7 @@ cdef bint slice_is_cold(Table* table, const LogSlice* slice) noexcept nogil
 cdef ColdWait* cold_wait_new(int32_t thread_index, uint64_t connection_id) noexcept nogil
 cdef void cold_wait_release(ColdWait* wait) noexcept nogil
 cdef bint cold_wait_is_over(ColdWait* wait) noexcept nogil
-# Queues a range. Returns False when the queue is full: the caller then sends the range without
+# Queues a range. Returns False when the queue of its log directory is full: the caller then sends the range without
 # waiting. When the last range of `wait` was read, or the threads stop, a thread wakes its
 # connection.
 cdef bint cold_ask(ColdReads* c, ColdWait* wait, const LogSlice* slice) noexcept nogil
@@ -52,5 +59,7 @@ cdef bint cold_ask(ColdReads* c, ColdWait* wait, const LogSlice* slice) noexcept
 cdef bint cold_asked_all(ColdWait* wait) noexcept nogil
 # Registers a thread that is about to call cold_run; the pool accepts ranges from then on.
 cdef void cold_expect_thread(ColdReads* c) noexcept nogil
+# How many threads may read from one log directory at a time.
+cdef void cold_limit_reading(ColdReads* c, int32_t reading_max) noexcept nogil
 cdef void cold_run(ColdReads* c) noexcept nogil                 # runs a thread until cold_close
 cdef void cold_close(ColdReads* c) noexcept nogil

@@ -12,10 +12,11 @@ before it is sent; then sendfile waits for the disk. Limit: the queue holds `dep
 ranges beyond it are sent without this read, and a counter counts them.
 Next: fetch.pyx.
 """
+from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
 from barnabas.cext.log.crc_check cimport slice_is_verified, slice_verify
-from barnabas.cext.log.segment cimport segment_fd, segment_release, segment_retain
+from barnabas.cext.log.segment cimport Segment, segment_fd, segment_release, segment_retain
 from barnabas.cext.memory.atomics cimport atomic_add_i32, atomic_load_i32
 from barnabas.cext.memory.condition cimport (
     condition_init, pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_signal,
@@ -37,13 +38,19 @@ cdef ColdReads* cold_reads_new(Table* table, int32_t depth_max) noexcept nogil:
         return NULL
     c.table = table
     c.depth_max = depth_max
+    c.reading_max = 1
     pthread_mutex_init(&c.lock, NULL)
     condition_init(&c.work)
     return c
 
 cdef void cold_reads_free(ColdReads* c) noexcept nogil:
+    cdef ColdDirectory* directory
     if c == NULL:
         return
+    while c.directories != NULL:
+        directory = c.directories
+        c.directories = directory.next
+        free(directory)
     pthread_cond_destroy(&c.work)
     pthread_mutex_destroy(&c.lock)
     free(c)
@@ -75,19 +82,47 @@ cdef bint cold_wait_is_over(ColdWait* wait) noexcept nogil:
 cdef bint cold_asked_all(ColdWait* wait) noexcept nogil:
     return atomic_add_i32(&wait.ranges_left, -1) == 0
 
-cdef void push_job(ColdReads* c, ColdJob* job) noexcept nogil:
+cdef uint64_t directory_id(const char* stem) noexcept nogil:
+    """Returns the FNV-1a hash of the path of the log directory of LOG_DIRECTORY/TOPIC-N/OFFSET."""
+    cdef uint64_t hash = 0xcbf29ce484222325ULL
+    cdef uint64_t at_slash[2]   # the hash of what is before the last slash but one, and the last
+    at_slash[0] = at_slash[1] = hash
+    while stem[0] != 0:
+        if stem[0] == b'/':
+            at_slash[0] = at_slash[1]
+            at_slash[1] = hash
+        hash = (hash ^ <uint8_t>stem[0]) * <uint64_t>0x100000001b3ULL
+        stem += 1
+    return at_slash[0]
+
+cdef ColdDirectory* directory_of(ColdReads* c, const Segment* segment) noexcept nogil:
+    """The caller holds the lock. Returns NULL without memory. A broker has few log directories."""
+    cdef uint64_t id = directory_id(segment.stem)
+    cdef ColdDirectory* found = c.directories
+    while found != NULL and found.id != id:
+        found = found.next
+    if found == NULL:
+        found = <ColdDirectory*>calloc(1, sizeof(ColdDirectory))
+        if found != NULL:
+            found.id = id
+            found.next = c.directories
+            c.directories = found
+    return found
+
+cdef void push_job(ColdReads* c, ColdDirectory* directory, ColdJob* job) noexcept nogil:
     """The caller holds the lock."""
     job.next = NULL
-    if c.tail != NULL:
-        c.tail.next = job
+    if directory.tail != NULL:
+        directory.tail.next = job
     else:
-        c.head = job
-    c.tail = job
-    c.depth += 1
+        directory.head = job
+    directory.tail = job
+    directory.depth += 1
     pthread_cond_signal(&c.work)
 
 cdef bint cold_ask(ColdReads* c, ColdWait* wait, const LogSlice* slice) noexcept nogil:
     cdef ColdJob* job = <ColdJob*>malloc(sizeof(ColdJob))
+    cdef ColdDirectory* directory
     cdef bint taken
     if job == NULL:
         return False
@@ -97,12 +132,14 @@ cdef bint cold_ask(ColdReads* c, ColdWait* wait, const LogSlice* slice) noexcept
     job.size_bytes = slice.size_bytes
     job.verify = not slice_is_verified(slice)
     pthread_mutex_lock(&c.lock)
-    taken = c.threads > 0 and not c.closed and c.depth < c.depth_max
+    directory = directory_of(c, job.segment)
+    taken = (c.threads > 0 and not c.closed and directory != NULL
+             and directory.depth < c.depth_max)
     if taken:
         segment_retain(job.segment)
         atomic_add_i32(&wait.holders, 1)
         atomic_add_i32(&wait.ranges_left, 1)
-        push_job(c, job)
+        push_job(c, directory, job)
     else:
         c.refused += 1
     pthread_mutex_unlock(&c.lock)
@@ -133,28 +170,43 @@ cdef void end_job(ColdReads* c, ColdJob* job) noexcept nogil:
     cold_wait_release(job.wait)
     free(job)
 
-cdef ColdJob* next_job(ColdReads* c) noexcept nogil:
-    """The caller holds the lock. Returns NULL when the pool is closed and its queue is empty."""
+cdef ColdDirectory* next_directory(ColdReads* c) noexcept nogil:
+    """Returns a directory with a range that a thread may read; NULL without one. The caller holds
+    the lock."""
+    cdef ColdDirectory* found = c.directories
+    while found != NULL and (found.head == NULL or found.reading >= c.reading_max):
+        found = found.next
+    return found
+
+cdef ColdJob* next_job(ColdReads* c, ColdDirectory** taken_from) noexcept nogil:
+    """The caller holds the lock. Returns NULL when the pool is closed and its queues are empty."""
+    cdef ColdDirectory* directory
     cdef ColdJob* job
-    while c.head == NULL:
+    while True:
+        directory = next_directory(c)
+        if directory != NULL:
+            break
         if c.closed:
             return NULL
         pthread_cond_wait(&c.work, &c.lock)
-    job = c.head
-    c.head = job.next
-    if c.head == NULL:
-        c.tail = NULL
-    c.depth -= 1
+    job = directory.head
+    directory.head = job.next
+    if directory.head == NULL:
+        directory.tail = NULL
+    directory.depth -= 1
+    directory.reading += 1
+    taken_from[0] = directory
     return job
 
 cdef void cold_run(ColdReads* c) noexcept nogil:
     cdef void* scratch = malloc(PIECE_BYTES)
+    cdef ColdDirectory* directory = NULL
     cdef ColdJob* job
     cdef int64_t bytes_read
     cdef bint ended
     pthread_mutex_lock(&c.lock)
     while scratch != NULL:
-        job = next_job(c)
+        job = next_job(c, &directory)
         if job == NULL:
             break
         pthread_mutex_unlock(&c.lock)
@@ -164,15 +216,21 @@ cdef void cold_run(ColdReads* c) noexcept nogil:
         if ended:
             end_job(c, job)
         pthread_mutex_lock(&c.lock)
+        directory.reading -= 1
         if not ended:
             job.position += job.size_bytes      # the range is read; only the check remains
             job.size_bytes = 0
-            push_job(c, job)
+            push_job(c, directory, job)
         c.ranges_read += 1
         c.bytes_read += bytes_read
     c.threads -= 1
     pthread_mutex_unlock(&c.lock)
     free(scratch)
+
+cdef void cold_limit_reading(ColdReads* c, int32_t reading_max) noexcept nogil:
+    pthread_mutex_lock(&c.lock)
+    c.reading_max = reading_max
+    pthread_mutex_unlock(&c.lock)
 
 cdef void cold_expect_thread(ColdReads* c) noexcept nogil:
     pthread_mutex_lock(&c.lock)

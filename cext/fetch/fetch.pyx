@@ -73,8 +73,8 @@ from barnabas.cext.codec.cursor cimport (
 )
 from barnabas.cext.codec.endian cimport be32_load
 from barnabas.cext.fetch.cold_reads cimport (
-    cold_ask, cold_asked_all, cold_close, cold_expect_thread, cold_reads_free, cold_reads_new,
-    cold_run, cold_wait_is_over, cold_wait_new, cold_wait_release, slice_is_cold,
+    cold_ask, cold_asked_all, cold_close, cold_expect_thread, cold_limit_reading, cold_reads_free,
+    cold_reads_new, cold_run, cold_wait_is_over, cold_wait_new, cold_wait_release, slice_is_cold,
 )
 from barnabas.cext.fetch.interception cimport (
     Rewrite, RewriteQueue, rewrite_ask, rewrite_drop, rewrite_is_done, rewrite_new,
@@ -1143,9 +1143,11 @@ cdef class FetchHandler(NativeHandler):
     cdef void bind(self, Waker* waker):
         table_bind_waker(self.core.table, waker)
 
-    def start(self, int thread_count=2):
-        """Starts the threads that read old data into memory. Without them sendfile waits for the disk."""
-        for i in range(thread_count):
+    def start(self, int thread_count=2, *, int directory_count=1):
+        """Starts the threads that read old data into memory, `thread_count` for each log directory.
+        Without them sendfile waits for the disk."""
+        cold_limit_reading(self.core.cold, thread_count)
+        for i in range(thread_count * directory_count):
             self.threads.append(start_thread(self.read_cold_ranges, f"cold-reads-{i}"))
             cold_expect_thread(self.core.cold)
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from oracle.fetch_scenarios import Runner, Step
@@ -33,7 +34,9 @@ class FetchBroker:
         slots: int = 100,
         fetch_bytes_max: int = 57671680,
         cold_depth_max: int = 256,
+        directories: Mapping[str, Path] = MappingProxyType({}),
     ) -> None:
+        """`directories`: of topics that are in another log directory."""
         self.system = SystemCalls()
         self.epochs = Epochs()
         self.segments = SegmentCache(open_segments_max=100)
@@ -44,7 +47,7 @@ class FetchBroker:
         self.logs: dict[tuple[str, int], LogHandle] = {}
         self.parts: dict[tuple[str, int], Any] = {}
         for name, count in topics.items():
-            self.add_topic(name, count)
+            self.add_topic(name, count, directories.get(name))
         self.sessions = FetchSessions(slots, seed=12345)
         self.native = FetchHandler(
             self.table,
@@ -54,18 +57,23 @@ class FetchBroker:
         )
         self.runner = Runner(self.topic_ids, LEADER_EPOCH)
 
-    def add_topic(self, name: str, count: int) -> None:
+    def add_topic(self, name: str, count: int, directory: Path | None = None) -> None:
+        """`directory`: another log directory than the first."""
+        if directory is not None:
+            directory.mkdir(exist_ok=True)
+            self.table.add_directory(str(directory), flush_threads=1)
+        folder = directory or self.directory
         self.topic_ids[name] = bytes([len(self.topic_ids) + 1]) * 16
         self.table.add_topic(name, self.topic_ids[name])
         for index in range(count):
-            path = self.directory / f"{name}-{index}"
+            path = folder / f"{name}-{index}"
             path.mkdir()
             log = LogHandle.open(
                 path, system=self.system, epochs=self.epochs, cache=self.segments, clean=True
             )
             self.logs[name, index] = log
             self.parts[name, index] = self.table.add_partition(
-                name, index, log, directory=str(self.directory), leader_epoch=LEADER_EPOCH
+                name, index, log, directory=str(folder), leader_epoch=LEADER_EPOCH
             )
 
     def append(self, name: str, index: int, batch: bytes, epoch: int = LEADER_EPOCH) -> None:

@@ -84,3 +84,22 @@ def test_cold_queue_has_an_end(tmp_path: Path) -> None:
     assert broker.native.counters["cold_refused"] >= 4
     assert sizes(waiting.wait()) == [len(BATCH)] * 8
     broker.close()
+
+
+def test_a_slow_log_directory_keeps_no_thread_from_another(tmp_path: Path) -> None:
+    broker = FetchBroker(tmp_path, {"t": 2, "s": 8}, directories={"s": tmp_path / "slow"})
+    for topic, index in broker.logs:
+        broker.append(topic, index, BATCH)
+    broker.native.start(2, directory_count=2)
+    broker.system.fault("is_cached", "error", errno=11, count=1000)
+    slow_reads = broker.system.fault(
+        "pread", "delay", delay_ms=100, count=1000, path_contains="/slow/"
+    )
+    slow = broker.start(step("s", topics=[("s", [part(index, 0) for index in range(8)])]))[1]
+    assert isinstance(slow, ParkedFetch)
+    fast = broker.start(WANTED)[1]
+    assert sizes(fast.wait() if isinstance(fast, ParkedFetch) else fast) == [len(BATCH)] * 2
+    assert slow.resume() is None, "both were read one after the other"
+    assert sizes(slow.wait()) == [len(BATCH)] * 8
+    assert broker.system.fired(slow_reads) >= 16
+    broker.close()
