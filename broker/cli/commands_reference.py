@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 
 from barnabas.cli.man_page import (
+    arguments_of,
     connection_options,
     is_help,
     leaves,
@@ -44,7 +45,7 @@ def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
             yield f"### {one.prog}\n"
             if one.description:
                 yield f"{_text(one.description)}\n"
-        yield f"`{one.prog}{_arguments(one)}`\n"
+        yield f"`{one.prog}{arguments_of(one, str)}`\n"
         shared = connection_options(one)
         own = [row for row in one._actions if row not in shared and not is_help(row)]
         if own:
@@ -52,19 +53,6 @@ def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
     if parser.epilog:
         yield from (f"    {line}".rstrip() for line in parser.epilog.rstrip("\n").split("\n"))
         yield ""
-
-
-def _arguments(parser: argparse.ArgumentParser) -> str:
-    """Returns the part of the synopsis behind the name."""
-    words = []
-    if any(row.option_strings and not is_help(row) for row in parser._actions):
-        words.append("[options]")
-    for row in parser._actions:
-        if not row.option_strings:
-            name = value_of(row)
-            forms = {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} ..."}
-            words.append(forms.get(str(row.nargs), name))
-    return "".join(f" {word}" for word in words)
 
 
 def _table(actions: list[argparse.Action]) -> Iterator[str]:

@@ -4,7 +4,7 @@ Commands, options and examples come from the parsers, so the page says what `--h
 no formatter of argparse, because that differs between versions of Python."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from barnabas.cli import COMMANDS, DEBUG, DESCRIPTION, configure
 from barnabas.cli.parser import CommandParser
@@ -75,7 +75,7 @@ def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
         yield from _paragraph(parser.description)
     for one in leaves(parser):
         yield ".PP"
-        yield f"\\fB{_text(one.prog)}\\fR{_arguments(one)}"
+        yield f"\\fB{_text(one.prog)}\\fR{arguments_of(one, _italic)}"
         if one is not parser and one.description:
             yield ".br"
             yield from _paragraph(one.description)
@@ -97,17 +97,21 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
             yield from leaves(sub)
 
 
-def _arguments(parser: argparse.ArgumentParser) -> str:
-    """Returns the part of the synopsis behind the name."""
+def arguments_of(parser: argparse.ArgumentParser, form: Callable[[str], str]) -> str:
+    """Returns the part of the synopsis behind the name. `form`: how an argument is set."""
     words = []
     if any(row.option_strings and not is_help(row) for row in parser._actions):
         words.append("[options]")
     for row in parser._actions:
         if not row.option_strings:
-            name = f"\\fI{_text(value_of(row))}\\fR"
+            name = form(value_of(row))
             forms = {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} ..."}
             words.append(forms.get(str(row.nargs), name))
     return "".join(f" {word}" for word in words)
+
+
+def _italic(name: str) -> str:
+    return f"\\fI{_text(name)}\\fR"
 
 
 def _option(action: argparse.Action) -> Iterator[str]:

@@ -18,9 +18,8 @@ from compat.support import Wire
 from durability import recording
 from durability.recorded_run import LOGS, add_mark
 from durability.recording import Call, Choice, Directory, File, SimulatedDisk
-from durability.test_killed_at_each_call import SETTINGS, Acknowledged, check, first_offset
+from durability.test_killed_at_each_call import SETTINGS, Acknowledged, check, values_by_offset
 from long_form import pick
-from node.test_settings import batches
 
 from barnabas import Broker
 from barnabas.client import Cluster
@@ -225,17 +224,11 @@ def test_a_disk_that_lies_loses_records_and_none_is_wrong(run, tmp_path):
 def served(image: Path, done: Acknowledged) -> dict[int, bytes]:
     """Returns the acknowledged records that are there; none is wrong."""
     given = {"log.dirs": str(image / LOGS), "listeners": "PLAINTEXT://127.0.0.1:0"}
-    found = {}
     with Broker(given | SETTINGS | {"log.durability": "fsync"}) as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
             if "plain" not in cluster.topics():
                 return {}
         with Wire(broker.bootstrap_servers) as wire:
-            at = first_offset(wire, "plain")
-            while rows := batches(wire, "plain", offset=at, wait_ms=0):
-                for batch in rows:
-                    for number, record in enumerate(batch.records):
-                        found[batch.base_offset + number] = record.value
-                at = rows[-1].last_offset + 1
+            found = values_by_offset(wire)
     assert all(found[offset] == done.plain[offset] for offset in found.keys() & done.plain.keys())
     return {offset: found[offset] for offset in found.keys() & done.plain.keys()}

@@ -94,18 +94,24 @@ def first_offset(wire, topic: str) -> int:
     return answer.topics[0].partitions[0].offset
 
 
+def values_by_offset(wire) -> dict[int, bytes]:
+    """Returns all records of "plain"."""
+    found = {}
+    at = first_offset(wire, "plain")
+    while rows := batches(wire, "plain", offset=at, wait_ms=0):
+        for batch in rows:
+            for number, record in enumerate(batch.records):
+                found[batch.base_offset + number] = record.value
+        at = rows[-1].last_offset + 1
+    return found
+
+
 def check(address: str, done: Acknowledged) -> None:
     with Wire(address) as wire, Cluster(address) as cluster:
         topics = cluster.topics()
         assert set(done.created) - set(topics) <= ({"gone"} if done.asked_deletion else set())
         if done.plain:
-            found = {}
-            at = first_offset(wire, "plain")
-            while rows := batches(wire, "plain", offset=at, wait_ms=0):
-                for batch in rows:
-                    for number, record in enumerate(batch.records):
-                        found[batch.base_offset + number] = record.value
-                at = rows[-1].last_offset + 1
+            found = values_by_offset(wire)
             assert done.start <= min(found) <= done.asked_start
             for offset, value in done.plain.items():
                 if offset >= min(found):
