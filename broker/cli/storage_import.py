@@ -4,8 +4,8 @@ import    takes over log directories of Apache Kafka (takeover/import_plan.py)
 """
 
 import argparse
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +17,18 @@ from barnabas.config import BrokerConfig
 
 if TYPE_CHECKING:
     from barnabas.takeover.copied_import import Imported
-    from barnabas.takeover.import_plan import ImportPlan
+    from barnabas.takeover.import_plan import ImportPlan, Metadata
     from barnabas.takeover.internal_facts import InternalFacts
     from barnabas.takeover.source_directory import SourceDirectory
 
 EPILOG = """\
-`import` reads log directories of Kafka 3.3 to 4.4 with KRaft metadata, of stopped brokers, and
-writes those of a new broker of barnabas: topics with their ids, settings, access rules, SCRAM
-users, quotas, group offsets, producers and open transactions. It changes nothing in the directories
-that it reads. Give all directories of log.dirs, and metadata.log.dir where it is set; of a cluster,
-the directories of as many brokers as together have all partitions. The new broker gets the id of
-the first one, or node.id of --config or --set.
+`import` reads log directories of stopped brokers of Kafka, 3.3 to 4.4 with KRaft metadata and 0.8
+to 3.9 in ZooKeeper mode, and writes those of a new broker of barnabas: topics with their ids,
+settings, access rules, SCRAM users, quotas, group offsets, producers and open transactions. It
+changes nothing in the directories that it reads. Give all directories of log.dirs, and
+metadata.log.dir where it is set; of a cluster, the directories of as many brokers as together have
+all partitions. The new broker gets the id of the first one, or node.id of --config or --set.
+In ZooKeeper mode settings, rules, users and quotas are in ZooKeeper: --zookeeper reads them there.
 With --in-place the directories become those of the new broker, which needs no space; --undo gives
 them back to Kafka as they were, as long as no segment was deleted or compacted since.
 
@@ -35,6 +36,8 @@ examples:
   barnabas storage import /var/lib/kafka/data --dry-run
   barnabas storage import /var/lib/kafka/data --set log.dirs=/var/lib/barnabas
   barnabas storage import /mnt/k1 /mnt/k2 --config etc/server.properties --json
+  barnabas storage import /var/lib/kafka/data --zookeeper zk1:2181/kafka --dry-run
+  barnabas storage import /var/lib/kafka/data --zookeeper /var/lib/zookeeper --dry-run
   barnabas storage import /var/lib/kafka/data --in-place
   barnabas storage import /var/lib/kafka/data --undo
 """
@@ -47,6 +50,11 @@ def configure(found: argparse.ArgumentParser) -> None:
     settings_option(found, "a setting of the new broker; overrides that of the file")
     found.add_argument(
         "--dry-run", action="store_true", help="print what would be imported; change nothing"
+    )
+    found.add_argument(
+        "--zookeeper",
+        metavar="ADDRESS|DATADIR",
+        help="of Kafka in ZooKeeper mode: HOST:PORT[/CHROOT], or ZooKeeper's data directory",
     )
     found.add_argument(
         "--in-place",
@@ -77,28 +85,31 @@ def run(arguments: argparse.Namespace) -> int:
             finished = _finish(arguments)
             if finished is not None:
                 return finished
+        config = BrokerConfig.load(arguments.config, arguments.settings)
         with ExitStack() as stack:
             sources = []
             for text in arguments.sources:
-                source = open_source(Path(text))
+                source = open_source(Path(text), config.node_id)
                 stack.callback(source.close)
                 sources.append(source)
-            return _import(arguments, sources)
+            return _import(arguments, sources, config)
     except CannotImport as error:
         for problem in error.problems:
             fail(problem)
         return 1
 
 
-def _import(arguments: argparse.Namespace, sources: "Sequence[SourceDirectory]") -> int:
+def _import(
+    arguments: argparse.Namespace, sources: "Sequence[SourceDirectory]", config: BrokerConfig
+) -> int:
     from barnabas.takeover.copied_import import check_targets, import_by_copies
     from barnabas.takeover.import_in_place import import_in_place
     from barnabas.takeover.import_plan import plan_import
     from barnabas.takeover.internal_facts import internal_facts
 
-    config = BrokerConfig.load(arguments.config, arguments.settings)
     log_dirs = [Path(text) for text in config.log_dirs]
-    plan = plan_import(sources, config, arguments.allow_loss)
+    with _metadata(arguments, sources, config) as metadata:
+        plan = plan_import(sources, config, arguments.allow_loss, metadata)
     if arguments.in_place:
         log_dirs = [row.path for row in sources]
     else:
@@ -118,6 +129,64 @@ def _import(arguments: argparse.Namespace, sources: "Sequence[SourceDirectory]")
     finally:
         read.end()
     return _report(arguments, plan, facts, log_dirs, imported)
+
+
+@contextmanager
+def _metadata(
+    arguments: argparse.Namespace, sources: "Sequence[SourceDirectory]", config: BrokerConfig
+) -> "Iterator[Metadata | None]":
+    """Yields the metadata of a cluster in ZooKeeper mode; None: KRaft's metadata log has it."""
+    if arguments.zookeeper is not None:
+        from barnabas.cli.zookeeper_source import zookeeper_tree
+        from barnabas.takeover.import_plan import Metadata
+        from barnabas.takeover.zookeeper_cluster import cluster_of_tree
+
+        def load(connect: str) -> BrokerConfig:
+            more = ["metadata.store=zookeeper", f"zookeeper.connect={connect}"]
+            return BrokerConfig.load(arguments.config, [*arguments.settings, *more])
+
+        known = sorted({row.cluster_id for row in sources} - {""})
+        with zookeeper_tree(arguments.zookeeper, load, known) as (tree, cluster_id):
+            yield Metadata(
+                f"ZooKeeper ({arguments.zookeeper})",
+                cluster_id,
+                lambda broker_id, node_id: cluster_of_tree(tree, broker_id, node_id),
+            )
+    elif any(row.is_kraft for row in sources):
+        yield None
+    else:
+        yield _of_directories(sources, config)
+
+
+def _of_directories(sources: "Sequence[SourceDirectory]", config: BrokerConfig) -> "Metadata":
+    """Returns what the log directories alone say of a cluster in ZooKeeper mode."""
+    from barnabas.cli.log_inventory import inventory
+    from barnabas.config import DynamicConfig
+    from barnabas.controller.internal_topics import internal_topic
+    from barnabas.storage.log_dirs import LogDir
+    from barnabas.takeover.directory_cluster import cluster_of_directories
+    from barnabas.takeover.import_plan import Metadata
+
+    brokers: dict[int, list[LogDir]] = {}
+    for row in sources:
+        brokers.setdefault(row.broker_id, []).append(LogDir(row.path))
+    inventories = [
+        inventory(directories)._replace(broker_id=broker_id)
+        for broker_id, directories in brokers.items()
+    ]
+    dynamic = DynamicConfig(config, inventories[0].broker_id)
+
+    def internal(name: str) -> Mapping[str, str] | None:
+        topic = internal_topic(name, dynamic, is_cluster=False)
+        if topic is None:
+            return None
+        return {key: value for key, value in (topic.configs or {}).items() if value is not None}
+
+    return Metadata(
+        "the log directories",
+        "",
+        lambda _broker_id, node_id: cluster_of_directories(inventories, internal, node_id),
+    )
 
 
 def _finish(arguments: argparse.Namespace) -> int | None:
@@ -140,7 +209,7 @@ def _undo(arguments: argparse.Namespace) -> int:
     log_dirs = [Path(text) for text in arguments.sources]
     with ExitStack() as stack:
         for path in log_dirs:
-            stack.callback(open_source(path).close)  # no broker uses it
+            stack.callback(open_source(path, 0).close)  # no broker uses it
         lost = undo(log_dirs, arguments.allow_loss)
     for line in lost:
         say(f"lost: {line}")
@@ -165,7 +234,7 @@ def _report(
                 "isInPlace": arguments.in_place,
                 "clusterId": plan.cluster_id,
                 "nodeId": plan.node_id,
-                "metadataLog": plan.metadata_log,
+                "metadata": plan.metadata,
                 "logDirs": list(map(str, log_dirs)),
                 "partitions": rows,
                 **_counts(plan, facts),

@@ -92,8 +92,9 @@ class CannotStartZooKeeper(Exception):
 class ZooKeeperProcess:
     """One standalone server; its data and its output are in `directory`."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, flags: Sequence[str] = ()) -> None:
+        """`flags`: more of Java."""
+        self._directory, self._flags = directory, tuple(flags)
         self._process: subprocess.Popen[bytes] | None = None
         self.address = ""
 
@@ -113,7 +114,7 @@ class ZooKeeperProcess:
         )
         with open(output, "wb") as out:
             self._process = subprocess.Popen(
-                command(file),
+                command(file, self._flags),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

@@ -13,8 +13,10 @@ Next: copied_import.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from itertools import count
 from typing import NamedTuple
 
 from barnabas.config import BrokerConfig
@@ -60,7 +62,7 @@ class ImportPlan:
 
     cluster_id: str
     node_id: int
-    metadata_log: str  # the directory that it was read from
+    metadata: str  # where it was read
     sources: tuple[SourceDirectory, ...]
     partitions: tuple[PlannedPartition, ...]
     cluster: FoundCluster
@@ -81,12 +83,29 @@ class _Found(NamedTuple):
     last_epoch: int  # -1: none
 
 
+class Metadata(NamedTuple):
+    """Where the metadata of a cluster is, and how it is read. `cluster_id` is "" where only the log
+    directories have it. `read` takes the broker whose own settings are used, and the new node."""
+
+    where: str
+    cluster_id: str
+    read: Callable[[int, int], FoundCluster]
+
+
 def plan_import(
-    sources: Sequence[SourceDirectory], config: BrokerConfig, may_lose: bool
+    sources: Sequence[SourceDirectory],
+    config: BrokerConfig,
+    may_lose: bool,
+    metadata: Metadata | None = None,
 ) -> ImportPlan:
     """Plans an import. `config`: of the new node; `may_lose`: the operator accepts the losses, and
-    they become notes. Raises CannotImport with all reasons, UnusableDirectory, ConfigError."""
-    clusters = sorted({row.cluster_id for row in sources})
+    they become notes; `metadata`: of a cluster in ZooKeeper mode, None for the metadata log of
+    KRaft in one of the directories. Raises CannotImport with all reasons, UnusableDirectory,
+    ConfigError, MetadataError."""
+    known = {metadata.cluster_id} if metadata is not None else set()
+    clusters = sorted({row.cluster_id for row in sources} | known - {""})
+    if clusters[0] == "" and len(clusters) > 1:
+        del clusters[0]  # Kafka before 0.10.1 writes no cluster id into its directories
     if len(clusters) > 1:
         raise CannotImport(
             [
@@ -94,20 +113,11 @@ def plan_import(
                 " Give those of one."
             ]
         )
-    logs = [read_metadata_log(row.path) for row in sources if row.has_metadata_log]
-    if not logs:
-        raise CannotImport(
-            [
-                "no directory has the metadata log of KRaft (__cluster_metadata-0). Give the"
-                " directory of metadata.log.dir, or one of a controller, too. Directories of a"
-                " cluster in ZooKeeper mode cannot be imported yet."
-            ]
-        )
-    newest = max(logs, key=lambda row: (row.last_epoch, row.end_offset))
+    if metadata is None:
+        metadata = _newest_metadata_log(sources, StoredPasswords(config))
     brokers = [row.broker_id for row in sources]
     node_id = config.node_id if config.node_id >= 0 else brokers[0]
-    broker_id = node_id if node_id in brokers else brokers[0]
-    cluster = found_cluster(newest.image, broker_id, node_id, StoredPasswords(config))
+    cluster = metadata.read(node_id if node_id in brokers else brokers[0], node_id)
     choice = _Choice(sources, cluster)
     choice.choose_all()
     problems = [*choice.problems]
@@ -123,15 +133,43 @@ def plan_import(
         nodes.setdefault(path, b"")
     notes = [*cluster.notes, *choice.notes, *(f"lost: {line}" for line in losses)]
     return ImportPlan(
-        clusters[0],
+        clusters[0] or _new_cluster_id(sources),
         node_id,
-        str(newest.directory),
+        metadata.where,
         tuple(sources),
         tuple(choice.chosen),
         cluster,
         tuple(with_parents(nodes)),
         tuple(notes),
     )
+
+
+def _new_cluster_id(sources: Sequence[SourceDirectory]) -> str:
+    """Returns an id for a cluster without one, the same in each run on these directories."""
+    text = "\0".join(str(row.path.absolute()) for row in sources)
+    attempts = count()
+    return znodes.new_uuid(
+        lambda size: sha256(f"{next(attempts)}\0{text}".encode()).digest()[:size]
+    )
+
+
+def _newest_metadata_log(
+    sources: Sequence[SourceDirectory], passwords: StoredPasswords
+) -> Metadata:
+    logs = [read_metadata_log(row.path) for row in sources if row.has_metadata_log]
+    if not logs:
+        raise CannotImport(
+            [
+                "no directory has the metadata log of KRaft (__cluster_metadata-0). Give the"
+                " directory of metadata.log.dir, or one of a controller, too."
+            ]
+        )
+    newest = max(logs, key=lambda row: (row.last_epoch, row.end_offset))
+
+    def read(broker_id: int, node_id: int) -> FoundCluster:
+        return found_cluster(newest.image, broker_id, node_id, passwords)
+
+    return Metadata(str(newest.directory), "", read)
 
 
 class _Choice:

@@ -38,6 +38,7 @@ class SourceDirectory:
     cluster_id: str
     broker_id: int
     is_clean: bool
+    is_kraft: bool
     partitions: dict[TopicPartition, Path] = field(default_factory=dict)
     set_aside: list[Path] = field(default_factory=list)
     _lock_fd: int = -1
@@ -66,23 +67,38 @@ class SourceDirectory:
             self._lock_fd = -1
 
 
-def open_source(path: Path) -> SourceDirectory:
-    """Reads the owner and the partitions of a directory. Raises UnusableDirectory."""
+def open_source(path: Path, broker_id: int = -1) -> SourceDirectory:
+    """Reads the owner and the partitions of a directory. `broker_id`: of the settings, for a
+    directory of Kafka before 0.9, which does not have it; -1 when it is not set. Raises
+    UnusableDirectory."""
     if not path.is_dir():
         raise UnusableDirectory(f"{path} is not a directory. Give a log directory of Kafka.")
     identity = LogDir(path).identity()
-    if not identity:
+    if not identity and not (path / checkpoints.HIGH_WATERMARK).exists():
         raise UnusableDirectory(
             f"{path} has no {META}, so it is not a log directory of Kafka. Give the directories of"
             " its log.dirs, and metadata.log.dir where it is set."
         )
+    if not identity and broker_id < 0:
+        raise UnusableDirectory(
+            f"{path} has no {META}, as those of Kafka 0.8. Give the id of its broker: --set"
+            " node.id=ID."
+        )
+    if not identity:
+        identity = {"broker.id": str(broker_id)}
     broker = identity.get("node.id", identity.get("broker.id", ""))
-    if not broker.isdecimal() or not identity.get("cluster.id"):
+    is_kraft = "node.id" in identity
+    if not broker.isdecimal() or (is_kraft and not identity.get("cluster.id")):
         raise UnusableDirectory(f"{path / META} names no node and cluster. Restore the file.")
     lock_fd = _lock(path)
     state = _state(path)
     found = SourceDirectory(
-        path, identity["cluster.id"], int(broker), state[0] is not None, _lock_fd=lock_fd
+        path,
+        identity.get("cluster.id", ""),
+        int(broker),
+        state[0] is not None,
+        is_kraft,
+        _lock_fd=lock_fd,
     )
     found._state = state
     try:

@@ -42,13 +42,14 @@ SETTINGS = {
     # A snapshot of the metadata with records behind it.
     "metadata.log.max.record.bytes.between.snapshots": "2500",
 }
+IN_ZOOKEEPER = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
 NEWS, KEYS, MONEY, CUT, GONE = "news", "keys", "money", "cut", "gone"
 CUT_BEFORE = 7  # the first offset of CUT that is kept
 READERS = "readers"
 COMMITTED = {0: 40, 1: 60}
 BEFORE, AFTER = 100, 50  # records in each partition of NEWS
 USER, PASSWORD = "alice", "in wonderland"
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 def done(futures):
@@ -58,11 +59,14 @@ def done(futures):
 class KafkaBefore:
     """Kafka, and clients that were connected to it."""
 
-    def __init__(self, version, folder, **settings):
+    def __init__(self, version, folder, mode="kraft", **settings):
+        known = SETTINGS if mode == "kraft" else SETTINGS | IN_ZOOKEEPER
         self._kafka = rival.Rival(
-            version, folder / "kafka", settings=SETTINGS | settings, heap=QUICK_HEAP
+            version, folder / "kafka", mode, settings=known | settings, heap=QUICK_HEAP
         )
         self.version = version
+        self._is_killed = False
+        self._zookeeper_data = folder / "kafka" / "zookeeper"
 
     @property
     def log_dir(self):
@@ -90,6 +94,14 @@ class KafkaBefore:
 
     def kill(self):
         self._kafka.kill()
+        self._is_killed = True
+
+    @property
+    def zookeeper(self):
+        """Where ZooKeeper's tree can be read: after a kill of Kafka it still runs."""
+        if self._is_killed:
+            return f"127.0.0.1:{self._kafka.side_port}"
+        return self._zookeeper_data
 
     def start_again(self):
         self._kafka.start()

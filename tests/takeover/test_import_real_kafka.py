@@ -1,5 +1,7 @@
 """Clients of Apache Kafka go on where they were after `barnabas storage import`."""
 
+import time
+
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -30,10 +32,34 @@ pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=25)]
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-ENDS = pick(
-    short=[("4.3.1", "stop"), ("3.9.2", "kill")],
-    long=[(version, end) for version in ("4.4.0", "4.3.1", "3.9.2") for end in ("stop", "kill")],
+KRAFT, ZOOKEEPER = "kraft", "zookeeper"
+CASES = pick(
+    short=[("4.3.1", KRAFT, "stop"), ("3.9.2", ZOOKEEPER, "kill")],
+    long=[
+        (version, mode, end)
+        for version, mode in [
+            ("4.4.0", KRAFT),
+            ("4.3.1", KRAFT),
+            ("3.9.2", KRAFT),
+            ("3.9.2", ZOOKEEPER),
+            ("2.7.2", ZOOKEEPER),
+        ]
+        for end in ("stop", "kill")
+    ],
 )
+
+
+def polled(consumer):
+    """Returns the next record, or the end of a partition. Connections may fail in between: the
+    machine may be busy."""
+    deadline, last = time.monotonic() + TIMEOUT_S, None
+    while time.monotonic() < deadline:
+        message = consumer.poll(1)
+        if message is not None:
+            last = message.error()
+            if last is None or last.name() == "_PARTITION_EOF":
+                return message
+    raise AssertionError(f"no record within {TIMEOUT_S} s; last error: {last}")
 
 
 def values(servers, topic, partition, isolation="read_committed", **settings):
@@ -45,13 +71,7 @@ def values(servers, topic, partition, isolation="read_committed", **settings):
     )
     consumer.assign([TopicPartition(topic, partition, 0)])
     found = []
-    while True:
-        message = consumer.poll(TIMEOUT_S)
-        assert message is not None, f"{topic}-{partition} does not end"
-        if message.error():
-            if message.error().name() == "_PARTITION_EOF":
-                break
-            raise AssertionError(str(message.error()))
+    while not (message := polled(consumer)).error():
         found.append(message.value())
     consumer.close()
     return found
@@ -67,24 +87,24 @@ def places(servers):
     consumer.subscribe([NEWS])
     first: dict[int, int] = {}
     while len(first) < 2:
-        message = consumer.poll(TIMEOUT_S)
-        assert message is not None and not message.error(), message and message.error()
+        message = polled(consumer)
         first.setdefault(message.partition(), message.offset())
     consumer.close()
     assert first == found
     return found
 
 
-@pytest.mark.parametrize(("version", "end"), ENDS)
-def test_clients_go_on_where_they_were(tmp_path, capsys, version, end):
+@pytest.mark.parametrize(("version", "mode", "end"), CASES)
+def test_clients_go_on_where_they_were(tmp_path, capsys, version, mode, end):
     if reason := rival.missing(version):
         pytest.skip(reason)
-    with KafkaBefore(version, tmp_path) as before:
+    with KafkaBefore(version, tmp_path, mode) as before:
         before.fill()
         getattr(before, end)()
         source = content(before.log_dir)
         data = tmp_path / "data"
-        imported = import_to(capsys, data, before.log_dir)
+        zookeeper = ("--zookeeper", before.zookeeper) if mode == ZOOKEEPER else ()
+        imported = import_to(capsys, data, before.log_dir, *zookeeper)
         assert content(before.log_dir) == source
         assert imported["openTransactions"] == {"open": "ongoing"}
         assert (imported["groups"], imported["groupOffsets"]) == (1, 2)
