@@ -27,11 +27,12 @@ from barnabas.node import CannotStart
 
 pytestmark = [
     pytest.mark.takes(seconds=15),
+    pytest.mark.timeout(pick(short=300, long=3600)),
     pytest.mark.skipif(recording.missing() is not None, reason=recording.missing() or ""),
 ]
 
-IMAGES = pick(short=12, long=3000)
-LIES = pick(short=4, long=300)
+IMAGES = pick(short=12, long=600)
+LIES = pick(short=4, long=200)
 # Changes of names that something depends on. A producer snapshot may be lost: it is made again.
 KINDS = ("log", "index", "directory", "checkpoint", "swap")
 TRANSIENT = (".tmp", ".cleaned", ".deleted", "-delete", ".swap", ".lock")
