@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from native.conftest import Broker as PartitionBroker
+from native.test_fetch_old import Old
 from oracle import kafka07
 from oracle.old_produce import inner, wrapper
 from oracle.produce import batch, compressed, produce_frame, record
@@ -23,6 +24,7 @@ from security.login_broker import MECHANISMS, frame, header, login_broker
 
 from barnabas.cext.codec.crc import crc32, crc32c
 from barnabas.cext.codec.inflate import CorruptInput, TooLarge, lz4_block, lz4_decode, snappy_decode
+from barnabas.cext.fetch.fetch import ParkedFetch
 from barnabas.cext.log.log_handle import LogHandle
 from barnabas.cext.log.segment import SegmentCache
 from barnabas.cext.memory.epoch import Epochs
@@ -31,13 +33,14 @@ from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.cext.produce.produce import MalformedProduce, ProduceHandler
 from barnabas.cext.record.conversion import CannotConvert, down_convert, up_convert
 from barnabas.cext.record.messages07 import MissingRecords, messages_of
-from barnabas.cext.record.records import CorruptRecords
+from barnabas.cext.record.records import CorruptRecords, Record, encode_batch
 from barnabas.errors import UnsupportedVersion
 from barnabas.legacy07.frames import BadRequest, ProduceAsked, parse_request
 from barnabas.legacy07.produce import produce_request
 from barnabas.security.failures import LoginFailed
 from barnabas.security.session import Session
 from barnabas.server.decode_pool import answer_job
+from barnabas.server.down_conversion import convert_range
 from barnabas.wire import MalformedMessage, by_name, compression
 from barnabas.wire.batches import decode_batches
 from barnabas.wire.columns import read_columns
@@ -80,6 +83,8 @@ class Parsers:
         logging.getLogger().addHandler(self.faults)
         stack.callback(logging.getLogger().removeHandler, self.faults)
         self.led = led_broker(folder, stack)
+        self.stored = Stored(folder / "stored")
+        stack.callback(self.stored.close)
 
     def conversation(self, data: bytes) -> None:
         """Sends the bytes to the listener, and no more: the broker closes the connection."""
@@ -181,6 +186,24 @@ class Parsers:
                 made = messages_of(sealed(data), first_offset=0, magic=magic)
                 assert len(made) <= 2 * len(data) + 10
 
+    def down_conversion(self, data: bytes) -> None:
+        """Stored bytes that a Fetch of version 1 or 2 converts to messages. The first byte chooses
+        the version; and whether the bytes behind the second are decompressed content, whatever the
+        batch holds, and compressed messages."""
+        choice, content = data[0] if data else 0, data[2:]
+        answer = self.stored.fetch(sealed(data[2:]), 1 + choice % 2)
+        if isinstance(answer, ParkedFetch):
+            job = self.stored.broker.native.conversions.next()
+            if choice & 2:
+                while job.convert() is not None:
+                    if job.content(content) is not None:
+                        job.wrap(content)
+                job.done()
+            else:
+                convert_range(job)
+            answer = answer.wait()
+        assert len(answer) <= 5 * SIZE_MAX
+
     @property
     def methods(self) -> list[Callable[[bytes], None]]:
         return [getattr(self, name) for name in NAMES]
@@ -188,7 +211,7 @@ class Parsers:
 
 NAMES = (
     "conversation", "login", "message", "request_header", "batches", "batch", "produce",
-    "compressed", "conversions", "conversion", "kafka07",
+    "compressed", "conversions", "conversion", "kafka07", "down_conversion",
 )  # fmt: skip
 
 
@@ -201,6 +224,32 @@ def led_broker(folder: Path, stack: contextlib.ExitStack) -> PartitionBroker:
     made.topic("orders")
     stack.callback(close, made)
     return made
+
+
+class Stored:
+    """A partition whose log holds bytes that no append has checked, as on a damaged disk."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.broker = Old(folder, {"t": 1}, threads=False)
+        self.log = self.broker.logs["t", 0]
+        self.folder = folder / "t-0"
+
+    def fetch(self, data: bytes, version: int) -> bytes | ParkedFetch:
+        """Fetches the bytes from the beginning of a log. They keep the place of a batch that was
+        appended: its base offset and its last."""
+        self.log.truncate_fully_and_start_at(0)
+        place = encode_batch([Record(bytes(len(data)), timestamp=1)])
+        self.broker.append("t", 0, place)
+        [segment] = self.log.segments()
+        assert segment.base_offset == 0
+        with open(self.folder / f"{0:020d}.log", "r+b") as file:
+            file.seek(8)
+            file.write(data[8:])
+        return self.broker.fetch("t", version)
+
+    def close(self) -> None:
+        self.broker.close()
 
 
 def close(made: PartitionBroker) -> None:
@@ -249,12 +298,16 @@ def seeds() -> Iterator[tuple[str, bytes]]:
         yield "conversions", vector["bytes"]
         yield "conversion", vector["bytes"]
         yield "kafka07", vector["bytes"]
+        for choice in range(4):
+            yield "down_conversion", bytes([choice, 0]) + vector["bytes"]
     for kind, body in kafka07_requests():
         yield "kafka07", bytes([kind]) + body
     for made in old_messages():
         yield "conversions", made
         yield "conversion", made
         yield "produce", produce_frame([("orders", 0, made)], 2, acks=1)
+        for choice in range(4):
+            yield "down_conversion", bytes([choice, 0]) + made
     now = int(time.time() * 1000)
     for made in (batch(), *(compressed(codec, [record(timestamp=now)]) for codec in range(5))):
         yield "batch", made
