@@ -1,9 +1,9 @@
-"""`barnabas storage`: checks the data directory of a broker, and takes over those of Kafka."""
+"""`barnabas storage`: checks data directories, and takes over and gives back those of Kafka."""
 
 import argparse
 from pathlib import Path
 
-from barnabas.cli import storage_import
+from barnabas.cli import storage_export, storage_import
 from barnabas.cli.output import Progress, count_of, fail, json_line, say
 
 EPILOG = """\
@@ -11,6 +11,7 @@ examples:
   barnabas storage verify data
   barnabas storage verify data --json
   barnabas storage import /var/lib/kafka/data --dry-run
+  barnabas storage export /var/lib/kafka/data --dry-run
 """
 VERIFY_EPILOG = """\
 Give the directories of log.dirs in their order. The broker may run. Nothing is changed: each line
@@ -48,6 +49,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     storage_import.configure(imported)
     imported.set_defaults(act=storage_import.run)
+    exported = actions.add_parser(
+        "export",
+        help="copy log directories into one on which Apache Kafka starts",
+        description="copy the log directories of a stopped broker into one on which Apache Kafka\n"
+        "starts, with topics, settings, users, rules, group offsets and open transactions",
+        epilog=storage_export.EPILOG,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    storage_export.configure(exported)
+    exported.set_defaults(act=storage_export.run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,8 +12,9 @@ the metadata would be lost.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
-from barnabas.cext.codec.varint import decode_uvarint
+from barnabas.cext.codec.varint import decode_uvarint, encode_uvarint
 from barnabas.cext.codec.wire import MalformedMessage
 from barnabas.cext.codec.wire_struct import Struct
 from barnabas.wire.messages import Message, by_name
@@ -57,6 +58,14 @@ def _types() -> dict[int, Message]:
         assert message.schema.key is not None, f"{message.name} has no key"
         found[message.schema.key] = message
     return found
+
+
+def written_record(kind: str, version: int, /, **fields: Any) -> bytes:
+    """Returns the value of a record. Raises UnwritableMessage, UnsupportedVersion."""
+    message = by_name(kind)
+    assert message.schema.key is not None and kind in NAMES, kind
+    head = (FRAME_VERSIONS[-1], message.schema.key, version)
+    return b"".join(map(encode_uvarint, head)) + message.encode(message.cls(**fields), version)
 
 
 def read_record(value: bytes) -> tuple[str, Struct]:

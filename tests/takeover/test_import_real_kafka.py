@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from long_form import pick
 from takeover.importing import content, import_to
@@ -77,13 +77,25 @@ def values(servers, topic, partition, isolation="read_committed", **settings):
     return found
 
 
+def committed(consumer):
+    """Returns the group's offsets. A coordinator that has just started refuses at first."""
+    asked = [TopicPartition(NEWS, partition) for partition in (0, 1)]
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return consumer.committed(asked, TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].name() != "NOT_COORDINATOR" or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
 def places(servers):
     """Returns where a member of the group begins in each partition."""
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": READERS, "auto.offset.reset": "error"}
     )
-    asked = [TopicPartition(NEWS, partition) for partition in (0, 1)]
-    found = {row.partition: row.offset for row in consumer.committed(asked, TIMEOUT_S)}
+    found = {row.partition: row.offset for row in committed(consumer)}
     consumer.subscribe([NEWS])
     first: dict[int, int] = {}
     while len(first) < 2:
