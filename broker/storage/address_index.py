@@ -71,7 +71,7 @@ class AddressIndex:
             return None
         found, whole = cls.parse(path, data)
         if whole != len(data):
-            os.truncate(path, whole)
+            found.write()
         return found
 
     @classmethod
@@ -111,7 +111,11 @@ class AddressIndex:
             return
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            before = os.fstat(fd).st_size
+            found = os.fstat(fd)
+            if found.st_nlink > 1:  # another directory has the same file, which is not changed
+                self.write()
+                return
+            before = found.st_size
             try:
                 if os.write(fd, _entry(offset, address, epoch)) != ENTRY.size:
                     raise OSError(f"{self.path}: an entry was written in part")
@@ -132,8 +136,12 @@ class AddressIndex:
 
     def write(self) -> None:
         """Replaces the file by the entries in memory, and brings it to disk. Raises OSError."""
+        replace_file(self.path, self.bytes_up_to(2**63 - 1))
+
+    def bytes_up_to(self, offset: int) -> bytes:
+        """Returns the content of a file with the entries up to `offset`."""
         rows = zip(self.offsets, self.addresses, self.epochs, strict=True)
-        replace_file(self.path, _header(self.magic) + b"".join(_entry(*row) for row in rows))
+        return _header(self.magic) + b"".join(_entry(*row) for row in rows if row[0] <= offset)
 
     def cut_above(self, count: int) -> None:
         """Keeps the first `count` entries: the log was truncated. Raises OSError."""

@@ -62,6 +62,24 @@ static inline int64_t file_modified_ms(int fd) {
     return fstat(fd, &s) < 0 ? -errno : (int64_t)s.st_mtim.tv_sec * 1000 + s.st_mtim.tv_nsec / 1000000;
 }
 
+/* Returns whether the file has more names than one (hard links); -errno. */
+static inline int file_has_other_names(int fd) {
+    struct stat s;
+    return fstat(fd, &s) < 0 ? -errno : s.st_nlink > 1;
+}
+
+static inline int file_copy_modified(int source, int target) {
+    struct stat s;
+    if (fstat(source, &s) < 0) return -errno;
+    struct timespec times[2] = {s.st_atim, s.st_mtim};
+    return futimens(target, times) < 0 ? -errno : 0;
+}
+
+/* Makes the descriptor `target` refer to the open file of `source`. */
+static inline int file_take_over(int target, int source) {
+    return dup3(source, target, O_CLOEXEC) < 0 ? -errno : 0;
+}
+
 static inline uint8_t *map_file(int fd, int64_t size, int writable) {
     void *p = mmap(0, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
     return p == MAP_FAILED ? 0 : (uint8_t *)p;

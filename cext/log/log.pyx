@@ -65,10 +65,10 @@ from barnabas.cext.record.records cimport (
 )
 
 cdef extern from "<fcntl.h>" nogil:
-    int O_RDWR, O_CREAT, O_TRUNC
+    int O_RDWR, O_CREAT, O_EXCL
 
 cdef extern from "<errno.h>" nogil:
-    int ENOMEM
+    int EEXIST, ENOMEM
 
 cdef enum:                      # Kafka error codes
     OFFSET_OUT_OF_RANGE = 1
@@ -293,7 +293,10 @@ cdef int log_write_snapshot(Log* log, int64_t offset) noexcept nogil:
         buffer_free(&bytes)
         return -ENOMEM
     snprintf(path, PATH_BYTES_MAX, "%s/%020lld.snapshot", log.directory, <long long>offset)
-    fd = log.system.open(log.system, path, O_RDWR | O_CREAT | O_TRUNC, 0o644)
+    fd = log.system.open(log.system, path, O_RDWR | O_CREAT | O_EXCL, 0o644)
+    if fd == -EEXIST:       # another directory may have the file too: it is not written to
+        log.system.unlink(log.system, path)
+        fd = log.system.open(log.system, path, O_RDWR | O_CREAT | O_EXCL, 0o644)
     status = fd
     if fd >= 0:
         status = write_whole(log.system, fd, bytes.data, bytes.size, 0)

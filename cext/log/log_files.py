@@ -4,6 +4,7 @@
     OFFSET.snapshot                     producer state
     *.deleted                           removed by retention, compaction, truncation: deleted
     *.cleaned                           a compaction's unfinished output: deleted
+    *.own                               an unfinished copy of a linked file: deleted
     *.swap                              a compaction's finished output: replaces the segments that
                                         it covers if its .log, which is renamed last, is there
 
@@ -120,7 +121,7 @@ def tidy(directory: str) -> list[int]:
     Usually there are no leftovers: then it lists the directory only once, because a broker may have
     thousands of them. Raises OSError."""
     listed = os.listdir(directory)
-    left = [name for name in listed if name.endswith((".deleted", ".cleaned"))]
+    left = [name for name in listed if name.endswith((".deleted", ".cleaned", ".own"))]
     for name in left:
         _unlink(os.path.join(directory, name))
     if any(name.endswith(".swap") for name in listed):

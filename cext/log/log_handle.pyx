@@ -47,7 +47,8 @@ from barnabas.cext.log.recover cimport (
 )
 from barnabas.cext.log.segment cimport (
     Segment, SegmentCache, segment_fd, segment_indexes_fit, segment_load_times, segment_new,
-    segment_open_active, segment_open_indexes, segment_open_sealed, segment_release, segment_seal,
+    segment_open_active, segment_open_indexes, segment_open_sealed, segment_own_log, segment_release,
+    segment_seal,
 )
 from barnabas.cext.log.truncation cimport (
     log_advance_start, log_begin_truncation, log_cut_to, log_delete_before, log_end_truncation,
@@ -302,6 +303,18 @@ cdef list _mend_aborts(LogHandle handle):
     return mended
 
 
+cdef int _own_active(LogHandle handle) except -1:
+    """Makes the .log of the last segment a file that no other directory names, because appends
+    write to it. Raises OSError."""
+    cdef Segment* segment = handle.log.segments.items[handle.log.segments.count - 1]
+    cdef int status
+    with nogil:
+        status = segment_own_log(segment, handle.log.system, segment.size_bytes)
+    if status < 0:
+        raise _os_error(status, f"cannot copy segment {segment.base_offset}, which is linked")
+    return 0
+
+
 cdef int _cut_tail(LogHandle handle, Segment* segment, const SegmentFacts* facts, list cuts) except -1:
     """Copies the bytes behind the sound part of a segment to a .cut file and cuts them off. Raises
     OSError."""
@@ -368,6 +381,7 @@ cdef object _recover_segments(
             messages.append(
                 f"segment {base}: {facts.cut_bytes} bytes at offset {end_offset} are not a batch")
             _cut_tail(handle, segment, &facts, cuts)
+    _own_active(handle)
     log_transactions_restored(log)
     facts_of_all = Recovered(
         walked, batches, records, cut_bytes, dropped, messages, missing, False, cuts)
@@ -396,6 +410,7 @@ cdef object _open_end(LogHandle handle, int64_t base_offset, dict whole):
         return None
     segment.flushed_bytes = segment.size_bytes
     _push_segment(log, segment)
+    _own_active(handle)
     return end_offset
 
 

@@ -23,7 +23,7 @@ from barnabas.cext.log.producers cimport (
 )
 from barnabas.cext.log.segment cimport (
     segment_batch_at, segment_fd, segment_find, segment_last_entries, segment_note_batch,
-    segment_reserve_entries, segment_time_floor,
+    segment_own_log, segment_reserve_entries, segment_time_floor,
 )
 from barnabas.cext.log.txn_index cimport (
     AbortedTxns, aborted_txns_add, aborted_txns_free, txn_index_append, txn_index_replace,
@@ -207,7 +207,9 @@ cdef int segment_recover(
 
 
 cdef int segment_cut_tail(Segment* segment, System* system, int64_t valid_bytes) noexcept nogil:
-    cdef int status = system.ftruncate(system, segment.fd, valid_bytes)
+    cdef int status = segment_own_log(segment, system, valid_bytes)
+    if status == 0:
+        status = system.ftruncate(system, segment.fd, valid_bytes)
     if status == 0:
         segment.size_bytes = valid_bytes
     return status

@@ -118,6 +118,10 @@ cdef int segment_open_file(Segment* segment, System* system, const char* suffix,
 # Opens all files of a sealed segment until it is freed; the caller holds a reference.
 cdef int segment_pin(Segment* segment, System* system) noexcept nogil
 
+# Makes the open .log a file that no other directory names, with its first `size_bytes` bytes. Call it
+# before bytes of the file change. Returns 0 or -errno.
+cdef int segment_own_log(Segment* segment, System* system, int64_t size_bytes) noexcept nogil
+
 # Opens the .log of an active segment. `create`: makes an empty file; otherwise it reads the file's
 # size.
 cdef int segment_open_active(Segment* segment, System* system, bint create, int64_t preallocated_bytes) noexcept nogil

@@ -12,7 +12,8 @@ sparse, to segment.index.bytes rounded down to whole entries, and cut to their e
 segment is sealed.
 
 Invariants: the .log of the active segment only grows, except for a truncation; readers see
-`size_bytes` bytes of it. Index content is a hint: a search that it misleads begins again at the
+`size_bytes` bytes of it. A file that has a name in another directory too is copied before it is
+changed (cext/log/linked_file.pyx). Index content is a hint: a search that it misleads begins again at the
 segment's start. Maps are accessed under a guard (mapguard.h): an index that is truncated meanwhile
 reads as zeros. After a crash the .log may end in a torn batch, and indexes have their full size and
 may be wrong; cext/log/recover.pyx repairs both. Limits: positions fit int32, so a segment is below
@@ -34,6 +35,7 @@ from barnabas.cext.log.index cimport (
     offset_index_entry, offset_index_floor, offset_index_put, offset_index_used, time_index_check,
     time_index_entry, time_index_floor, time_index_put, time_index_used,
 )
+from barnabas.cext.log.linked_file cimport own_file
 from barnabas.cext.memory.atomics cimport (
     atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_store_i32, atomic_store_i64,
 )
@@ -344,6 +346,19 @@ cdef int segment_pin(Segment* segment, System* system) noexcept nogil:
     return 0
 
 
+cdef int _own(
+    Segment* s, System* system, const char* suffix, int fd, int64_t size_bytes
+) noexcept nogil:
+    """Makes an open file of the segment one that no other directory names (own_file)."""
+    cdef char path[PATH_BYTES_MAX]
+    snprintf(path, PATH_BYTES_MAX, "%s%s", s.stem, suffix)
+    return own_file(system, path, fd, size_bytes)
+
+
+cdef int segment_own_log(Segment* segment, System* system, int64_t size_bytes) noexcept nogil:
+    return _own(segment, system, ".log", segment.fd, size_bytes)
+
+
 cdef int segment_open_active(
     Segment* segment, System* system, bint create, int64_t preallocated_bytes
 ) noexcept nogil:
@@ -358,7 +373,9 @@ cdef int segment_open_active(
         return <int>size_bytes
     if create and size_bytes != 0:
         # A roll that a crash interrupted left this file: none of its records was acknowledged.
-        status = system.ftruncate(system, fd, 0)
+        status = _own(segment, system, ".log", fd, 0)
+        if status == 0:
+            status = system.ftruncate(system, fd, 0)
         if status < 0:
             system.close(system, fd)
             return status
@@ -411,7 +428,8 @@ cdef int _open_index(
     cdef int status = 0
     if fd < 0:
         return fd
-    if empty:
+    status = _own(s, system, ".timeindex" if by_time else ".index", fd, 0 if empty else file_size(fd))
+    if empty and status == 0:
         status = system.ftruncate(system, fd, 0)
     found_bytes = file_size(fd)
     if found_bytes > 0:
@@ -562,7 +580,9 @@ cdef int segment_cut(
     because the log's `truncations` is odd."""
     cdef int64_t entries = segment.offsets.entries
     cdef int64_t times = segment.times.entries
-    cdef int status = system.ftruncate(system, segment.fd, size_bytes)
+    cdef int status = segment_own_log(segment, system, size_bytes)
+    if status == 0:
+        status = system.ftruncate(system, segment.fd, size_bytes)
     if status < 0:
         return status
     _guard(segment)

@@ -27,6 +27,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from barnabas.cext.codec.endian cimport be16_load, be16_store, be64_load, be64_store
+from barnabas.cext.log.linked_file cimport own_file
 from barnabas.cext.log.segment cimport segment_fd, segment_find, segment_open_file
 from barnabas.cext.memory.atomics cimport atomic_cas_i64, atomic_load_i64, atomic_store_i64
 from barnabas.cext.memory.sys cimport read_whole, write_whole
@@ -94,6 +95,24 @@ cdef int _open(Segment* segment, System* system, bint create) noexcept nogil:
     return system.open(system, path, O_RDWR | O_CREAT if create else O_RDWR, 0o644)
 
 
+cdef int _open_to_change(
+    Segment* segment, System* system, bint create, int64_t size_bytes
+) noexcept nogil:
+    """Opens the file as one that no other directory names; its first `size_bytes` bytes are kept.
+    Returns the descriptor or -errno."""
+    cdef char path[PATH_BYTES_MAX]
+    cdef int fd = _open(segment, system, create)
+    cdef int status
+    if fd < 0:
+        return fd
+    snprintf(path, PATH_BYTES_MAX, "%s.txnindex", segment.stem)
+    status = own_file(system, path, fd, size_bytes)
+    if status == 0:
+        return fd
+    system.close(system, fd)
+    return status
+
+
 cdef int64_t _known(Segment* segment, System* system) noexcept nogil:
     """Returns the number of entries, which it reads from the file once; -errno or
     SEGMENT_CORRUPT."""
@@ -138,7 +157,7 @@ cdef int txn_index_append(Segment* segment, System* system, const AbortedTxn* ab
     cdef int fd, status
     if count < 0:
         return <int>count
-    fd = _open(segment, system, True)
+    fd = _open_to_change(segment, system, True, count * ABORTED_TXN_BYTES)
     if fd < 0:
         return fd
     status = _write(system, fd, count, aborted)
@@ -172,8 +191,13 @@ cdef int txn_index_cut(Segment* segment, System* system, int64_t end_offset) noe
         if status == 0 and entry.last_offset < end_offset:
             break
         count -= 1
-    if status == 0 or status == SEGMENT_CORRUPT:
-        status = system.ftruncate(system, fd, count * ABORTED_TXN_BYTES)
+    system.close(system, fd)
+    if status < 0 and status != SEGMENT_CORRUPT:
+        return status
+    fd = _open_to_change(segment, system, False, count * ABORTED_TXN_BYTES)
+    if fd < 0:
+        return fd
+    status = system.ftruncate(system, fd, count * ABORTED_TXN_BYTES)
     system.close(system, fd)
     if status < 0:
         return status
