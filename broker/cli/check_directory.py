@@ -37,6 +37,7 @@ from barnabas.storage.log_dirs import (
     is_in_use,
 )
 from barnabas.storage.log_manager import WantedLog
+from barnabas.storage.snapshot import MANIFEST, SNAPSHOTS
 
 LOOKS = 4
 LOOK_AGAIN_S = 0.25
@@ -53,7 +54,8 @@ WITHOUT_CHECKPOINT = {
     checkpoints.LOG_START: "a start serves records again that DeleteRecords has deleted",
     checkpoints.CLEANER: "the cleaner reads whole logs again",
 }
-NAMES = {LOCK, META, CLEAN_SHUTDOWN, METADATA_DIRECTORY, *CHECKPOINTS, "lost+found"}
+NAMES = {LOCK, META, CLEAN_SHUTDOWN, METADATA_DIRECTORY, *CHECKPOINTS}
+NAMES |= {SNAPSHOTS, MANIFEST, "lost+found"}
 SQLITE_SUFFIXES = ("", "-wal")
 
 

@@ -145,6 +145,9 @@ class PartitionCheck:
             self._add(name, None, "is deleted", "a start removes it", False)
         elif name.endswith(".cleaned"):
             self._add(name, None, "an unfinished compaction", "a start removes it", False)
+        elif name.endswith(".own"):
+            what = "an unfinished copy of a linked file"
+            self._add(name, None, what, "a start removes it", False)
         elif name.endswith(".swap"):
             is_finished = name[:20].isdigit() and int(name[:20]) in swapped
             start = "a start puts it in place" if is_finished else "a start removes it"

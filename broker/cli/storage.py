@@ -1,10 +1,10 @@
-"""`barnabas storage`: checks data directories, and takes over and gives back those of Kafka."""
+"""`barnabas storage`: checks and copies data directories; takes over and gives back Kafka's."""
 
 import argparse
 from pathlib import Path
 
 from barnabas.cli import storage_export, storage_import
-from barnabas.cli.output import Progress, count_of, fail, json_line, say
+from barnabas.cli.output import Progress, count_of, did, fail, json_line, say
 
 EPILOG = """\
 examples:
@@ -12,6 +12,26 @@ examples:
   barnabas storage verify data --json
   barnabas storage import /var/lib/kafka/data --dry-run
   barnabas storage export /var/lib/kafka/data --dry-run
+  barnabas storage snapshot data copy
+  barnabas storage fork data second
+"""
+SNAPSHOT_EPILOG = """\
+Run it on the broker's machine, as the broker's user or as root. The files are links to those of the
+broker where they cannot change any more, so that a copy of any size takes little time and space; on
+another file system than that of log.dirs they become copies. Neither side changes a file of the
+other. The copy has the broker's identity: start it in its place, or keep it.
+
+examples:
+  barnabas storage snapshot /var/lib/barnabas /var/lib/barnabas-before-upgrade
+  barnabas storage snapshot data copy --json
+"""
+FORK_EPILOG = """\
+As `barnabas storage snapshot`, and the copy gets a cluster id of its own, so that it can run beside
+the broker. It keeps the node id. Listeners that were set at run time are removed from it.
+
+examples:
+  barnabas storage fork data second
+  barnabas start --set log.dirs=second --set listeners=PLAINTEXT://127.0.0.1:19092
 """
 VERIFY_EPILOG = """\
 Give the directories of log.dirs in their order. The broker may run. Nothing is changed: each line
@@ -60,6 +80,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     storage_export.configure(exported)
     exported.set_defaults(act=storage_export.run)
 
+    for name, what, epilog in (
+        ("snapshot", "copy a running broker as it is at one instant", SNAPSHOT_EPILOG),
+        ("fork", "copy a running broker, to start the copy beside it", FORK_EPILOG),
+    ):
+        made = actions.add_parser(
+            name,
+            help=what,
+            description=f"{what}: links to its sealed files, copies of the rest",
+            epilog=epilog,
+            formatter_class=argparse.RawTextHelpFormatter,
+        )
+        made.add_argument("directory", metavar="DIR", type=Path, help="the first of log.dirs")
+        made.add_argument("target", metavar="TARGET", type=Path, help="a new directory")
+        made.add_argument("--json", action="store_true", help="print a line of JSON")
+        made.set_defaults(act=_snapshot, forks=name == "fork")
+
 
 def run(arguments: argparse.Namespace) -> int:
     try:
@@ -69,6 +105,26 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         where = "" if error.filename is None else f" {error.filename}"
         return fail(f"cannot read{where}: {error.strerror or error}.")
+
+
+def _snapshot(arguments: argparse.Namespace) -> int:
+    from barnabas.cli.storage_snapshot import NotTaken, take
+    from barnabas.metadata.tree import MetadataError
+
+    if not arguments.directory.is_dir():
+        return fail(f"there is no directory {arguments.directory}. Give the first of log.dirs.")
+    try:
+        facts = take(arguments.directory, arguments.target, forks=arguments.forks)
+    except (NotTaken, MetadataError) as error:
+        return fail(str(error))
+    did(
+        arguments.json,
+        f"{arguments.target}: {count_of(facts['partitions'], 'partition')},"
+        f" {facts['linkedFiles']} files linked, {facts['copiedBytes']} bytes copied in"
+        f" {facts['seconds']:.1f} s; appends waited {facts['pauseMs']:.1f} ms at most",
+        **facts,
+    )
+    return 0
 
 
 def _verify(arguments: argparse.Namespace) -> int:

@@ -13,7 +13,8 @@ is the state, the watches of changed nodes fire, and the session continues.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from barnabas.metadata.tree import (
     SessionState,
     Stat,
     StateListener,
+    StoreUnavailable,
     Watch,
     check_operations,
     check_path,
@@ -141,6 +143,19 @@ class EmbeddedTree(MetadataTree):
             self._table.apply(changes)
             self._watches.fire(changes.events)
         return results
+
+    @contextmanager
+    def frozen(self) -> Iterator[Callable[[Path], None]]:
+        """Lets no change begin until the `with` block ends. Yields a function that copies the store
+        to a new file. Raises StoreUnavailable, also when the store is in memory."""
+        with self._write_lock:
+            self._ready()
+            copy_to = getattr(self._database, "copy_to", None)
+            if copy_to is None:
+                raise StoreUnavailable(
+                    "the metadata store is in memory. Set metadata.store=embedded."
+                )
+            yield copy_to
 
     def close(self) -> None:
         with self._write_lock:

@@ -6,13 +6,18 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.cext.log.log_handle import LogError
 from barnabas.cext.memory.histogram import Times
 from barnabas.cext.memory.threads import start_refused
 from barnabas.coordinator.coordinators import Coordinators
+from barnabas.metadata.embedded import EmbeddedTree
+from barnabas.metadata.tree import MetadataError
 from barnabas.server.background import Background
+from barnabas.server.local_requests import LocalRequests
 from barnabas.server.replica_manager import RETRY_MS
 from barnabas.stages.configured import Undo
 from barnabas.stages.loaded import Loaded
+from barnabas.stages.opened import METADATA_DIRECTORY
 from barnabas.stages.serving import Serving
 from barnabas.storage.damage_log import PERIOD_MS as DAMAGE_PERIOD_MS
 from barnabas.storage.damage_log import write_damage
@@ -117,9 +122,46 @@ def run_tasks(before: Serving) -> Running:
     if opened.tree.is_shared:
         _report_failed_logs(loaded, background)
         _balance_leaders(before, background)
+    local = LocalRequests(
+        loaded.logs.directories()[0].path,
+        {"snapshot": partial(_snapshot, loaded)},
+        _reason_of,
+    )
+    undo.callback(local.close)
     if before.controlled_shutdown is not None:
         undo.callback(_shut_down, undo, before.controlled_shutdown)
     return Running(before, cleaner, scrub, retention, flush_times)
+
+
+def _snapshot(loaded: Loaded) -> dict[str, object]:
+    """Makes a snapshot; the first one imports its module. Raises NoSnapshot, MetadataError,
+    LogError, OSError."""
+    from barnabas.storage.snapshot import NoSnapshot, Snapshots
+
+    opened = loaded.before
+    if not isinstance(opened.tree, EmbeddedTree):
+        raise NoSnapshot(
+            "the metadata of this broker is in ZooKeeper, and a snapshot would not have it"
+        )
+    snapshots = Snapshots(
+        loaded.logs,
+        opened.tree.frozen,
+        f"{METADATA_DIRECTORY}/{opened.tree.path.name}",
+        loaded.replicas.high_watermark,
+        opened.before.system.wall_ms,
+    )
+    return snapshots.make()._asdict()
+
+
+def _reason_of(error: Exception) -> str | None:
+    """Returns the answer to a local request that failed; None for an error of the program."""
+    from barnabas.storage.snapshot import NoSnapshot
+
+    if isinstance(error, OSError) and error.strerror is not None:
+        where = "" if error.filename is None else f": {error.filename}"
+        return f"{error.strerror}{where}"
+    expected = isinstance(error, NoSnapshot | MetadataError | LogError | OSError)
+    return str(error) if expected else None
 
 
 def _status(loaded: Loaded) -> tuple[str, bytes]:

@@ -84,8 +84,12 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
 
 def write_offsets(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
     """Raises OSError."""
-    rows = sorted(offsets.items())
-    replace_file(path, _text([f"{t} {p} {offset}" for (t, p), offset in rows]))
+    replace_file(path, offsets_text(offsets))
+
+
+def offsets_text(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """Returns the content of a file of offsets."""
+    return _text([f"{t} {p} {offset}" for (t, p), offset in sorted(offsets.items())])
 
 
 def read_leader_epochs(directory: Path) -> list[tuple[int, int]]:
@@ -107,7 +111,12 @@ def write_leader_epochs(
     directory: Path, epochs: Iterable[tuple[int, int]], into: Replacements | None = None
 ) -> None:
     """With `into` it is written when that is committed. Raises OSError."""
-    _replace(directory / LEADER_EPOCHS, _text([f"{e} {start}" for e, start in epochs]), into)
+    _replace(directory / LEADER_EPOCHS, leader_epochs_text(epochs), into)
+
+
+def leader_epochs_text(epochs: Iterable[tuple[int, int]]) -> bytes:
+    """Returns the content of a leader epoch checkpoint."""
+    return _text([f"{epoch} {start}" for epoch, start in epochs])
 
 
 def _replace(path: Path, data: bytes, into: Replacements | None) -> None:

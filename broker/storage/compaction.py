@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from barnabas.cext.log.cleaner.compact import Cleaning, Learning
@@ -58,8 +59,10 @@ def compact(
     pace: Pace,
     *,
     io_bytes: int = IO_BYTES,
+    linking: AbstractContextManager[object] | None = None,
 ) -> Cleaned:
-    """Runs one pass, which reads and writes `io_bytes` at a time. Raises Stopped, Uncleanable,
+    """Runs one pass, which reads and writes `io_bytes` at a time, and replaces segments under
+    `linking`. Raises Stopped, Uncleanable,
     LogError and OSError."""
     row.handle.flush()
     sealed = row.handle.segments()[:-1]
@@ -86,8 +89,10 @@ def compact(
     below = [segment for segment in sealed if segment.base_offset < end]
     for group in _groups(below, config):
         _clean_group(row, cleaning, group, old_horizon_ms, pace)
-        if not replace_segments(row.handle, [info.base_offset for info in group], cleaning):
-            raise Stopped("its segments changed during the pass")
+        with linking or nullcontext():
+            bases = [info.base_offset for info in group]
+            if not replace_segments(row.handle, bases, cleaning):
+                raise Stopped("its segments changed during the pass")
         before += sum(info.size_bytes for info in group)
         after += cleaning.size_bytes
     return Cleaned(end, before, after, cleaning.records_read, cleaning.records_kept, offsets.count)

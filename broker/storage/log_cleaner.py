@@ -260,6 +260,7 @@ class LogCleaner:
                 lambda size_bytes: self._pace(row, size_bytes),
                 # One half of a thread's share is for reading, the other for writing.
                 io_bytes=max(self._config.integer("log.cleaner.io.buffer.size") // threads // 2, 1),
+                linking=self._logs.linking,
             )
         except Stopped as reason:
             log.info("compaction of %s-%d ended early: %s", row.topic, row.partition, reason)

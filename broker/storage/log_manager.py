@@ -209,6 +209,8 @@ class LogManager:
         self._half_made: set[Path] = set()  # new directories whose log could not be opened
         # Held while a future log is copied or removed, so that neither log is closed meanwhile.
         self.moving = threading.RLock()
+        # Held while compaction replaces segments, and while a snapshot links those of an instant.
+        self.linking = threading.Lock()
         self._futures: dict[TopicPartition, PartitionLog] = {}  # under `_lock`
         self._found_futures: list[tuple[_DirState, Path]] = []  # at this start
         self.failed_moves: set[TopicPartition] = set()  # given up and not begun again

@@ -107,8 +107,14 @@ END
     "start": Needs(before=SERVER, replaced={"19092": "{port}", "/srv/barnabas": "{folder}/srv"}),
     "status": Needs(replaced={"kafka1:9092": "{broker}"}),
     "storage": Needs(
-        before="mkdir disk1 && cp -r STOPPED/. disk1 && cp -r STOPPED data && mkdir disk2\n",
-        replaced={"/var/lib/barnabas": "{stopped}", "STOPPED": "{stopped}"},
+        settings={"log.dirs": "{folder}/data,{folder}/disk2"},
+        replaced={
+            "/var/lib/barnabas-before-upgrade": "before-upgrade",
+            "/var/lib/barnabas": "data",
+            "verify disk1 disk2": "verify data disk2",
+            "snapshot data copy": "snapshot data copy-{port}",
+            "19092": "{port}",
+        },
     ),
     "transactions": Needs(
         before=NEWS

@@ -96,7 +96,10 @@ NEEDS = {
     "docs/sizing.md": Needs(
         replaced={"--seconds 10": "--seconds 0.5", "--rate 1000": "--rate 1000 --seconds 0.5"}
     ),
-    "docs/storage.md": Needs(replaced={"/var/lib/barnabas": "{stopped}"}),
+    "docs/storage.md": Needs(
+        settings={"log.dirs": "{folder}/logs"},
+        replaced={"/var/lib/barnabas": "{folder}/logs", "19092": "{port}"},
+    ),
     "docs/style.md": Needs(
         python="from collections.abc import Sequence\nfrom barnabas.hooks import SegmentView\n"
     ),
