@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from compat.support import Wire
 from durability.broker_process import BrokerProcess, free_port
+from long_form import LONG
 from node.test_settings import create, fetch, produce
 
 from barnabas.wire import request
@@ -270,6 +271,79 @@ def test_a_flipped_bit_never_gives_a_wrong_record(written, tmp_path, seed, clean
         assert missing, "the damage was not met"
         if not clean and not corrupt:
             assert any("are not a batch" in line for line in broker.lines)
+
+
+def exchanged(data: Path, *suffixes: str) -> None:
+    """Two sealed segments have each other's files."""
+    for suffix in suffixes:
+        first, second = (segments(data, suffix)[at] for at in (1, 2))
+        content = first.read_bytes()
+        first.write_bytes(second.read_bytes())
+        second.write_bytes(content)
+
+
+def older(data: Path, suffix: str, at: int) -> None:
+    """A file is restored from a backup of the time when it had half of its batches or entries."""
+    path = segments(data, suffix)[at]
+    content = path.read_bytes()
+    if suffix == ".log":
+        size = int.from_bytes(content[8:12], "big") + 12
+        content = content[: len(content) // size // 2 * size]
+    else:
+        entry = {".index": 8, ".timeindex": 12}[suffix]
+        content = content[: len(content) // entry // 2 * entry]
+    path.write_bytes(content)
+
+
+def first_again(data: Path, suffix: str) -> None:
+    """A later segment is restored from a backup of the first."""
+    segments(data, suffix)[2].write_bytes(segments(data, suffix)[0].read_bytes())
+
+
+# What is done, and whether records may be missing afterwards.
+EXCHANGED = {
+    "two segments exchanged": (lambda data: exchanged(data, ".log", ".index", ".timeindex"), True),
+    "two .log exchanged": (lambda data: exchanged(data, ".log"), True),
+    "two .index exchanged": (lambda data: exchanged(data, ".index"), False),
+    "two .timeindex exchanged": (lambda data: exchanged(data, ".timeindex"), False),
+    "an older .log": (lambda data: older(data, ".log", 1), True),
+    "an older active .log": (lambda data: older(data, ".log", -1), True),
+    "an older .index": (lambda data: older(data, ".index", 1), False),
+    "an older .timeindex": (lambda data: older(data, ".timeindex", 1), False),
+    "a .log of the first": (lambda data: first_again(data, ".log"), True),
+    "an .index of the first": (lambda data: first_again(data, ".index"), False),
+}
+
+
+# In the short form some after a clean stop, the others after a kill.
+AFTER_STOPS = [
+    (name, clean)
+    for number, name in enumerate(EXCHANGED)
+    for clean in (True, False)
+    if LONG or clean == (number % 3 != 0)
+]
+
+
+@pytest.mark.parametrize(("name", "clean"), AFTER_STOPS)
+def test_exchanged_and_older_files_never_give_a_wrong_record(written, tmp_path, name, clean):
+    damage, loses = EXCHANGED[name]
+    data = copy(written[0 if clean else 1], tmp_path)
+    damage(data)
+    with started(data) as (broker, wire):
+        if not loses:
+            check_all(wire)
+            return
+        found, corrupt = read_all(wire)
+        assert all(value == value_of(number) for number, value in found.items())
+        missing = sorted(set(range(COUNT)) - found.keys())
+        assert missing, "the damage was not met"
+        said = [line for line in broker.lines if "t-0" in line]
+        # After a kill, no file says that the log was longer than its older copy.
+        assert corrupt or said or (name, clean) == ("an older active .log", False)
+        answer = produce(wire, "t", b"next")
+        assert answer.errorCode == 0 and answer.baseOffset >= max(found) + 1
+        if clean:
+            assert answer.baseOffset == COUNT, "an offset is given twice"
 
 
 def test_corrupt_batch_in_an_old_segment_is_reported_and_its_neighbours_are_served(
