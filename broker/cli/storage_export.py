@@ -1,6 +1,7 @@
 """`barnabas storage export`: a log directory for Apache Kafka (takeover/export.py)."""
 
 import argparse
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,16 +12,19 @@ from barnabas.cli.stopped_broker import errors_of_one_line
 from barnabas.config import BrokerConfig
 
 if TYPE_CHECKING:
+    from barnabas.metadata.tree import MetadataTree
     from barnabas.takeover.export import Export, Exported
 
 EPILOG = """\
 The broker is stopped, and has an embedded store. DIR is a new or an empty directory: the only one
 of log.dirs of a Kafka 4.0 or later that is broker and controller (process.roles=broker,controller)
-and has the broker's node.id. The command changes nothing in the broker's directories.
+and has the broker's node.id. With --zookeeper it is for a Kafka 3.9 in ZooKeeper mode, and the
+metadata goes into an empty tree there. The command changes nothing in the broker's directories.
 
 examples:
   barnabas storage export /var/lib/kafka/data --set log.dirs=/var/lib/barnabas --dry-run
   barnabas storage export /var/lib/kafka/data --config etc/server.properties
+  barnabas storage export /var/lib/kafka/data --zookeeper zk1:2181/kafka
 """
 
 
@@ -31,6 +35,11 @@ def configure(found: argparse.ArgumentParser) -> None:
     settings_option(found, "a setting of the stopped broker; overrides that of the file")
     found.add_argument(
         "--dry-run", action="store_true", help="print what would be exported; change nothing"
+    )
+    found.add_argument(
+        "--zookeeper",
+        metavar="ADDRESS",
+        help="for Kafka 3.9 in ZooKeeper mode: write the metadata into this empty tree",
     )
     json_option(found)
 
@@ -43,8 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     config = BrokerConfig.load(arguments.config, arguments.settings)
     copied = Progress("copied")
+    target = Path(arguments.target)
     try:
-        done = export(config, Path(arguments.target), copied.add, arguments.dry_run)
+        with ExitStack() as stack:
+            tree = None
+            if arguments.zookeeper is not None:
+                tree = stack.enter_context(closing(_tree(arguments)))
+            done = export(config, target, copied.add, arguments.dry_run, tree)
     except CannotImport as error:
         for problem in error.problems:
             fail(problem)
@@ -52,6 +66,14 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         copied.end()
     return _report(arguments, done)
+
+
+def _tree(arguments: argparse.Namespace) -> "MetadataTree":
+    from barnabas.stages.opened import open_zookeeper
+
+    more = ["metadata.store=zookeeper", f"zookeeper.connect={arguments.zookeeper}"]
+    config = BrokerConfig.load(arguments.config, [*arguments.settings, *more])
+    return open_zookeeper(config, None)
 
 
 def _report(arguments: argparse.Namespace, done: "Export") -> int:
@@ -77,9 +99,12 @@ def _report(arguments: argparse.Namespace, done: "Export") -> int:
     if arguments.dry_run:
         say(f"dry run: {said} would be exported to {arguments.target}; nothing was changed")
     else:
+        how = f"node.id={done.node_id} and process.roles=broker,controller"
+        if arguments.zookeeper is not None:
+            how = f"broker.id={done.node_id} and zookeeper.connect={arguments.zookeeper}"
         say(
             f"exported {said} of cluster {done.cluster_id} to {arguments.target}. Start Kafka there"
-            f" with node.id={done.node_id} and process.roles=broker,controller"
+            f" with {how}"
         )
     return 0
 

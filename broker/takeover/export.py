@@ -1,10 +1,11 @@
 """Makes a log directory on which Apache Kafka starts from those of a stopped broker of barnabas.
 
     1 mark     barnabas-export-unfinished in the new directory: only such a one, or an empty one, is
-               written to
+               written to. In ZooKeeper mode also the mark `unfinished` in /cluster/id of the tree
     2 copy     the partitions, each file read back and compared, and the four checkpoints
-    3 owner    __cluster_metadata-0 and meta.properties; without it Kafka does not start
-    4 finish   .kafka_cleanshutdown, where the broker was stopped cleanly; the mark is removed
+    3 owner    the metadata, in __cluster_metadata-0 or in ZooKeeper, and meta.properties, without
+               which Kafka does not start in KRaft mode
+    4 finish   .kafka_cleanshutdown, where the broker was stopped cleanly; the marks are removed
 
 After a crash the same command removes what the former run has written, and begins again. The
 broker's own directories are only read, but for the session of its metadata store.
@@ -22,10 +23,12 @@ from typing import NamedTuple
 
 from barnabas.config import BrokerConfig
 from barnabas.controller.stored_passwords import StoredPasswords
-from barnabas.metadata import znodes
+from barnabas.metadata import tree_copy, znodes
 from barnabas.metadata.cluster_state import ClusterStateReader
 from barnabas.metadata.embedded import EmbeddedTree
+from barnabas.metadata.tree import MetadataTree
 from barnabas.metadata.tree_copy import owner_of
+from barnabas.metadata.znodes import Unfinished
 from barnabas.stages.opened import embedded_directory
 from barnabas.stages.store_moves import locked_directories
 from barnabas.storage import checkpoints, partition_dirs
@@ -40,6 +43,7 @@ from barnabas.storage.log_dirs import (
 from barnabas.storage.replace_file import replace_file, sync_directory
 from barnabas.takeover.copied_import import CHECKPOINTS, bring_to_disk
 from barnabas.takeover.exported_records import ExportedRecords
+from barnabas.takeover.exported_tree import kafkas_nodes, unreadable_groups
 from barnabas.takeover.kraft_directory import write_identity, write_snapshot
 from barnabas.takeover.partition_files import (
     Content,
@@ -52,6 +56,7 @@ from barnabas.takeover.partition_files import (
 from barnabas.takeover.refusals import CannotImport
 
 MARK = "barnabas-export-unfinished"
+COMMAND = Unfinished("storage export")
 CLEAN = b'{"version":0,"brokerEpoch":-1}'
 
 
@@ -74,9 +79,16 @@ class Export(NamedTuple):
     notes: Sequence[str]
 
 
-def export(config: BrokerConfig, target: Path, progress: Progress, is_dry_run: bool) -> Export:
-    """Exports a broker's log directories into a new one. Raises CannotImport (a refusal),
-    UnusableDirectory, MetadataError."""
+def export(
+    config: BrokerConfig,
+    target: Path,
+    progress: Progress,
+    is_dry_run: bool,
+    zookeeper: MetadataTree | None = None,
+) -> Export:
+    """Exports a broker's log directories into a new one. `zookeeper`: an empty tree, for Kafka in
+    ZooKeeper mode; None for KRaft. Raises CannotImport (a refusal), UnusableDirectory,
+    MetadataError."""
     with locked_directories(config) as directories:
         first = directories[0].path
         store = EmbeddedTree(embedded_directory(first), clock_ms=lambda: int(time.time() * 1000))
@@ -89,7 +101,8 @@ def export(config: BrokerConfig, target: Path, progress: Progress, is_dry_run: b
                 raise CannotImport([f"{first} is not the directory of a broker that has run."])
             directory_id = znodes.uuid_bytes(znodes.new_uuid(os.urandom))
             records = ExportedRecords(tree, state, node_id, directory_id, StoredPasswords(config))
-            values = list(records.values())
+            values = list(records.values()) if zookeeper is None else []
+            nodes = [] if zookeeper is None else kafkas_nodes(tree)
         wanted = {
             (topic.name, index): topic.topic_id
             for topic in state.topics.values()
@@ -105,22 +118,34 @@ def export(config: BrokerConfig, target: Path, progress: Progress, is_dry_run: b
             )
         planned = [Exported(*name, files_of(path), None) for name, path in sorted(found.items())]
         _check_target(target, planned)
+        count = len(values) + len(nodes)
+        if zookeeper is not None:
+            tree_copy.check_empty(zookeeper, cluster_id, COMMAND)
+            notes += unreadable_groups(found)
         if is_dry_run:
-            return Export(cluster_id, node_id, planned, len(values), notes)
+            return Export(cluster_id, node_id, planned, count, notes)
         try:
             _begin(target)
+            if zookeeper is not None:
+                tree_copy.begin(zookeeper, cluster_id, COMMAND)
+                tree_copy.fill(zookeeper, nodes)
             done = [_copied(row, target, progress) for row in planned]
             _write_checkpoints(directories, found, target)
-            write_snapshot(target, values, int(time.time() * 1000))
-            write_identity(target, cluster_id, node_id, directory_id)
+            if zookeeper is None:
+                write_snapshot(target, values, int(time.time() * 1000))
+                write_identity(target, cluster_id, node_id, directory_id)
+            else:
+                LogDir(target).claim(node_id, cluster_id)
             bring_to_disk(target)
             if all(row.was_clean for row in directories):
                 replace_file(target / CLEAN_SHUTDOWN, CLEAN)
             (target / MARK).unlink()
             sync_directory(target)
+            if zookeeper is not None:
+                tree_copy.finish(zookeeper, cluster_id)
         except OSError as error:
             raise FailedDirectory(f"cannot write {target}", error) from error
-        return Export(cluster_id, node_id, done, len(values), notes)
+        return Export(cluster_id, node_id, done, count, notes)
 
 
 def _found(

@@ -7,15 +7,21 @@ import subprocess
 import sys
 
 import pytest
+from kazoo.client import KazooClient
 from long_form import pick
 from takeover.importing import content, files, import_to, storage
 from takeover.kafka_before import NEWS, recorded
 from takeover.test_import import KILLED
+from zookeeper_server import ZooKeeperServer
 
 from barnabas import Broker
+from barnabas.cext.record.records import Record, encode_batch
+from barnabas.cli.zookeeper_process import missing
 from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.tree_copy import nodes_to_copy
 from barnabas.metadata.znodes import PartitionState
+from barnabas.takeover.exported_tree import kafkas_nodes, unreadable_groups
+from barnabas.wire.internal import CONSUMER_OFFSETS, record_type
 
 UNFINISHED = "barnabas-export-unfinished"
 
@@ -98,6 +104,45 @@ def test_a_missing_partition_is_refused(tmp_path, capsys, data):
 def test_a_directory_that_is_not_ours_is_refused(tmp_path, capsys):
     (line,) = export_to(capsys, tmp_path / "kafka", tmp_path / "nothing", status=1)
     assert "has no meta.properties" in line
+
+
+def test_a_group_that_kafka_in_zookeeper_mode_cannot_read_is_named(data):
+    group = record_type(CONSUMER_OFFSETS, "ConsumerGroupMetadata")
+    rows = [
+        Record(group.encode_value(group.value.cls(epoch=1), 0), group.encode_key(key))
+        for key in (group.key.cls(groupId="new"), group.key.cls(groupId="gone"))
+    ]
+    rows.append(Record(None, group.encode_key(group.key.cls(groupId="gone"))))
+    partition = data / f"{CONSUMER_OFFSETS}-0"
+    (partition / f"{0:020d}.log").write_bytes(encode_batch(rows, leader_epoch=0))
+    assert unreadable_groups({(CONSUMER_OFFSETS, 0): partition}) == [
+        "not readable by Kafka in ZooKeeper mode: group 'new', whose protocol is newer"
+    ]
+
+
+def test_the_nodes_for_kafka_are_those_that_it_has(data):
+    tree = EmbeddedTree(data / "metadata", clock_ms=lambda: 0)
+    tree.ensure_path("/barnabas/own")
+    paths = {node.path for node in kafkas_nodes(tree)}
+    every = {node.path for node in nodes_to_copy(tree)}
+    tree.close()
+    assert every - paths == {"/barnabas", "/barnabas/own", "/feature"}
+
+
+@pytest.mark.java
+def test_a_tree_in_zookeeper_that_is_not_empty_is_refused(tmp_path, capsys, data):
+    if reason := missing():
+        pytest.skip(reason)
+    with ZooKeeperServer(tmp_path / "zookeeper") as server:
+        client = KazooClient(server.address)
+        client.start(30)
+        client.ensure_path("/kafka/brokers")
+        client.stop()
+        client.close()
+        where = f"{server.address}/kafka"
+        (line,) = export_to(capsys, tmp_path / "kafka", data, "--zookeeper", where, status=1)
+    assert "the tree in ZooKeeper is not empty: it has /brokers" in line
+    assert not (tmp_path / "kafka").exists()
 
 
 def test_a_kill_leaves_a_directory_that_the_next_run_makes_again(tmp_path, capsys, data):

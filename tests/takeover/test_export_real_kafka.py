@@ -5,11 +5,13 @@ import pytest
 from compat.support import QUICK_HEAP
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
 from long_form import pick
 from takeover.importing import content, storage
 from takeover.kafka_before import (
     BEFORE,
     COMMITTED,
+    IN_ZOOKEEPER,
     KEYS,
     MONEY,
     NEWS,
@@ -22,14 +24,20 @@ from takeover.kafka_before import (
     rival,
 )
 from takeover.test_import_real_kafka import places, values
+from zookeeper_server import ZooKeeperServer
 
 from barnabas import Broker
+from barnabas.cli.zookeeper_process import missing
 from barnabas.client import Cluster
 from barnabas.client.quotas import alter_quotas, describe_quotas
 
 pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=20)]
 
-VERSIONS = pick(short=["4.3.1"], long=["4.3.1", "4.4.0"])
+KRAFT, ZOOKEEPER = "kraft", "zookeeper"
+CASES = pick(
+    short=[("4.3.1", KRAFT), ("3.9.2", ZOOKEEPER)],
+    long=[("4.3.1", KRAFT), ("4.4.0", KRAFT), ("3.9.2", ZOOKEEPER)],
+)
 
 
 class Clients:
@@ -94,8 +102,22 @@ def add_user(servers):
     done(admin.alter_user_scram_credentials([change]))
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_kafka_starts_and_clients_go_on(tmp_path, capsys, version):
+@pytest.fixture
+def zookeeper(tmp_path):
+    """Returns the address of an empty tree, below a chroot."""
+    if reason := missing():
+        pytest.skip(reason)
+    with ZooKeeperServer(tmp_path / "zookeeper") as running:
+        client = KazooClient(running.address)
+        client.start(TIMEOUT_S)
+        client.ensure_path("/kafka")
+        client.stop()
+        client.close()
+        yield f"{running.address}/kafka"
+
+
+@pytest.mark.parametrize(("version", "mode"), CASES)
+def test_kafka_starts_and_clients_go_on(tmp_path, capsys, version, mode, request):
     if reason := rival.missing(version):
         pytest.skip(reason)
     (port,) = rival.free_ports(1)
@@ -113,14 +135,20 @@ def test_kafka_starts_and_clients_go_on(tmp_path, capsys, version):
         fill(broker, clients)
         ids = {row.name: row.topic_id for row in broker.node.cluster().topics.values()}
     before = content(data / f"{NEWS}-0")
-    found = storage(capsys, "export", target, "--set", f"log.dirs={data}")
+    zookeeper = request.getfixturevalue("zookeeper") if mode == ZOOKEEPER else None
+    words = () if zookeeper is None else ("--zookeeper", zookeeper)
+    found = storage(capsys, "export", target, "--set", f"log.dirs={data}", *words)
     assert content(data / f"{NEWS}-0") == before
     assert [row["records"] for row in found["partitions"] if row["topic"] == NEWS] == [BEFORE] * 2
-    assert found["notes"] == [
+    changed = (
         f"changed: segment.bytes of topics/{KEYS} from 100000 to 1048576, the least that Kafka 4"
         " accepts"
-    ]
-    kafka = rival.Rival(version, tmp_path / "kafka", settings=SETTINGS, port=port, heap=QUICK_HEAP)
+    )
+    assert found["notes"] == ([changed] if mode == KRAFT else [])
+    known = SETTINGS
+    if mode == ZOOKEEPER:
+        known = SETTINGS | IN_ZOOKEEPER | {"zookeeper.connect": zookeeper}
+    kafka = rival.Rival(version, tmp_path / "kafka", mode, known, port=port, heap=QUICK_HEAP)
     with kafka:
         assert places(kafka.address) == COMMITTED
         assert values(kafka.address, MONEY, 0) == []
