@@ -35,7 +35,7 @@ COMMANDS = {
     "mirror": "copy topics of other clusters into one, until you stop it",
     "bench": "measure how fast a broker accepts and delivers records",
     "log": "show the contents of the files of a log directory",
-    "storage": "check and copy data directories; take over those of Apache Kafka",
+    "storage": "check, copy and back up data directories; take over those of Apache Kafka",
     "checkpoint": "show, verify and rewind Spark's checkpoints; copy offsets to and from groups",
     "spark-load": "load topics into parquet files by Spark, batch after batch, each record once",
     "completion": "print the function that completes commands in bash, zsh or fish",

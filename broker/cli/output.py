@@ -133,9 +133,14 @@ class Progress:
     of the work, 0 to 1; None when it is unknown."""
 
     def __init__(
-        self, verb: str, is_shown: bool = True, part: Callable[[], float | None] = lambda: None
+        self,
+        verb: str,
+        is_shown: bool = True,
+        part: Callable[[], float | None] = lambda: None,
+        noun: str | None = "record",
     ) -> None:
-        self.verb, self.part = verb, part
+        """`noun`: what is counted; None: bytes alone."""
+        self.verb, self.part, self.noun = verb, part, noun
         self.count, self.size_bytes = 0, 0
         self._began = time.monotonic()
         self._next = self._began + PROGRESS_AFTER_S
@@ -155,8 +160,9 @@ class Progress:
     def summary(self) -> str:
         seconds = max(time.monotonic() - self._began, 1e-9)
         megabytes = self.size_bytes / 1e6
+        counted = "" if self.noun is None else f"{count_of(self.count, self.noun)}, "
         return (
-            f"{self.verb} {count_of(self.count, 'record')}, {megabytes:.1f} MB in {seconds:.1f} s"
+            f"{self.verb} {counted}{megabytes:.1f} MB in {seconds:.1f} s"
             f" ({megabytes / seconds:.1f} MB/s)"
         )
 

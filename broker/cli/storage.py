@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from barnabas.cli import storage_export, storage_import
-from barnabas.cli.output import Progress, count_of, did, fail, json_line, say
+from barnabas.cli.output import Progress, count_of, did, fail, iso_time, json_line, say, table
 
 EPILOG = """\
 examples:
@@ -14,6 +14,8 @@ examples:
   barnabas storage export /var/lib/kafka/data --dry-run
   barnabas storage snapshot data copy
   barnabas storage fork data second
+  barnabas storage backup data backups
+  barnabas storage restore backups restored
 """
 SNAPSHOT_EPILOG = """\
 Run it on the broker's machine, as the broker's user or as root. The files are links to those of the
@@ -32,6 +34,24 @@ the broker. It keeps the node id. Listeners that were set at run time are remove
 examples:
   barnabas storage fork data second
   barnabas start --set log.dirs=second --set listeners=PLAINTEXT://127.0.0.1:19092
+"""
+BACKUP_EPILOG = """\
+TARGET is a directory, or s3://BUCKET/PREFIX (pip install 'barnabas[s3]'). It may have earlier
+backups: files that they have are not stored again. Give the directories of log.dirs of a stopped
+broker, or the first one of a running broker, which makes a snapshot of itself.
+
+examples:
+  barnabas storage backup data backups
+  barnabas storage backup /var/lib/barnabas s3://backups/node-1 --json
+"""
+RESTORE_EPILOG = """\
+Restores the newest backup of SOURCE, or another one with --backup, as the new directory TARGET. It
+compares each byte with the checksums of the backup, and refuses a damaged or incomplete one.
+
+examples:
+  barnabas storage restore backups --list
+  barnabas storage restore backups restored
+  barnabas storage restore s3://backups/node-1 /var/lib/barnabas
 """
 VERIFY_EPILOG = """\
 Give the directories of log.dirs in their order. The broker may run. Nothing is changed: each line
@@ -95,6 +115,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
         made.add_argument("target", metavar="TARGET", type=Path, help="a new directory")
         made.add_argument("--json", action="store_true", help="print a line of JSON")
         made.set_defaults(act=_snapshot, forks=name == "fork")
+    backup = actions.add_parser(
+        "backup",
+        help="back up log directories, incremental by segment",
+        description="store the log directories of a broker, running or stopped, as a backup",
+        epilog=BACKUP_EPILOG,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    backup.add_argument("directories", metavar="DIR", nargs="+", type=Path)
+    backup.add_argument("target", metavar="TARGET")
+    backup.add_argument("--json", action="store_true", help="print a line of JSON")
+    backup.set_defaults(act=_backup)
+    restore = actions.add_parser(
+        "restore",
+        help="restore a backup as a new log directory",
+        description="restore a backup as a new log directory, on which a broker starts",
+        epilog=RESTORE_EPILOG,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    restore.add_argument("source", metavar="SOURCE")
+    restore.add_argument("target", metavar="TARGET", nargs="?", type=Path)
+    restore.add_argument("--backup", metavar="NAME", help="this backup (the newest)")
+    restore.add_argument("--list", action="store_true", help="list the backups, restore nothing")
+    restore.add_argument("--json", action="store_true", help="print lines of JSON")
+    restore.set_defaults(act=_restore)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -124,6 +168,88 @@ def _snapshot(arguments: argparse.Namespace) -> int:
         f" {facts['seconds']:.1f} s; appends waited {facts['pauseMs']:.1f} ms at most",
         **facts,
     )
+    return 0
+
+
+def _backup(arguments: argparse.Namespace) -> int:
+    from barnabas.cli.storage_backup import EXPECTED, back_up
+
+    for path in arguments.directories:
+        if not path.is_dir():
+            return fail(f"there is no directory {path}. Give the directories of log.dirs.")
+    progress = Progress("read", noun=None)
+    try:
+        facts = back_up(
+            arguments.directories, arguments.target, lambda count: progress.add(0, count)
+        )
+    except EXPECTED as error:
+        return fail(str(error))
+    finally:
+        progress.end()
+    did(
+        arguments.json,
+        f"backup {facts['backup']}: {count_of(facts['files'], 'file')},"
+        f" {facts['sizeBytes'] / 1e6:.1f} MB, of which {facts['storedBytes'] / 1e6:.1f} MB are new,"
+        f" in {facts['seconds']:.1f} s",
+        **facts,
+    )
+    return 0
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from barnabas.cli.storage_backup import EXPECTED, restore
+
+    if arguments.list:
+        return _list_backups(arguments)
+    if arguments.target is None:
+        return fail("TARGET is missing: the directory to restore to, or --list.")
+    progress = Progress("restored", noun=None)
+    try:
+        facts = restore(
+            arguments.source,
+            arguments.target,
+            arguments.backup,
+            lambda count: progress.add(0, count),
+        )
+    except EXPECTED as error:
+        return fail(str(error))
+    finally:
+        progress.end()
+    did(
+        arguments.json,
+        f"{arguments.target}: {count_of(facts['files'], 'file')},"
+        f" {facts['sizeBytes'] / 1e6:.1f} MB of backup {facts['backup']} in"
+        f" {facts['seconds']:.1f} s",
+        **facts,
+    )
+    return 0
+
+
+def _list_backups(arguments: argparse.Namespace) -> int:
+    from barnabas.cli.storage_backup import EXPECTED, backups_in
+    from barnabas.spark.files import files_at
+
+    try:
+        found = list(backups_in(files_at(arguments.source)))
+    except EXPECTED as error:
+        return fail(str(error))
+    rows = [
+        {
+            "backup": row.name,
+            "taken": iso_time(row.taken_at_ms),
+            "clusterId": row.cluster_id,
+            "nodeId": row.node_id,
+            "files": len(row.entries),
+            "sizeBytes": sum(entry.size_bytes for entry in row.entries),
+        }
+        for row in found
+    ]
+    if arguments.json:
+        for row in rows:
+            print(json_line(row))
+    else:
+        columns = ("backup", "taken", "clusterId", "nodeId", "files", "sizeBytes")
+        table(columns, [[row[name] for name in columns] for row in rows], empty="no backups")
     return 0
 
 

@@ -112,6 +112,8 @@ END
             "/var/lib/barnabas-before-upgrade": "before-upgrade",
             "/var/lib/barnabas": "data",
             "verify disk1 disk2": "verify data disk2",
+            "s3://backups/node-1 /var/lib/barnabas": "backups restored-2",
+            "s3://backups/node-1": "backups",
             "snapshot data copy": "snapshot data copy-{port}",
             "19092": "{port}",
         },

@@ -35,6 +35,7 @@ NEEDS = {
     "docs/backup.md": Needs(
         replaced={
             "-C /var/lib/barnabas": "-C {stopped}",
+            "backup /var/lib/barnabas": "backup {stopped}",
             "backup:9092": "{other}",
             "--source 127.0.0.1:9092": "--source {broker}",
         },
