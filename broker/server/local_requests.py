@@ -19,6 +19,7 @@ import logging
 import os
 import socket
 import struct
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ from barnabas.cext.memory.threads import start_when_allowed
 
 REQUEST_BYTES_MAX = 4096
 REQUEST_S = 5.0
+CLOSE_S = 10.0
 CREDENTIALS = struct.Struct("iii")  # pid, uid, gid
 
 log = logging.getLogger("barnabas.local")
@@ -61,6 +63,7 @@ class LocalRequests:
         """`directory`: the first log directory. `reason_of` returns the answer to a request whose
         handler raised an expected error; None for others."""
         self._handlers, self._reason_of = handlers, reason_of
+        self._thread: threading.Thread | None = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             self._socket.bind(_name_of(directory))
@@ -74,14 +77,17 @@ class LocalRequests:
                 directory,
             )
             return
-        start_when_allowed(self._serve, "local-requests")
+        self._thread = start_when_allowed(self._serve, "local-requests")
 
     def close(self) -> None:
-        """Ends the thread after the request that it serves."""
+        """Ends the thread, and waits CLOSE_S for a request that it serves: the next broker on the
+        directory needs the name of the socket."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # it was never bound
+        if self._thread is not None:
+            self._thread.join(CLOSE_S)
         self._socket.close()
 
     def _serve(self) -> None:

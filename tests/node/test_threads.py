@@ -48,4 +48,6 @@ def test_f25_every_thread_has_a_kernel_name_and_directories_add_one_each(tmp_pat
         flushing = [task for task in names if known[task].startswith("flush-")]
         assert len(flushing) == DIRECTORIES
         assert len(names) == len(set(names.values()))
-        assert len(names) <= 36
+        reading = [task for task in names if known[task].startswith("cold-reads-")]
+        assert len(reading) == 2 * DIRECTORIES
+        assert len(names) - len(flushing) - len(reading) <= 30

@@ -276,6 +276,15 @@ def test_refusals_are_one_line(tmp_path, capsys):
     assert not (tmp_path / "copy").exists()
 
 
+def test_each_broker_on_a_directory_is_asked(tmp_path, capsys, caplog):
+    """The name of the socket is free when the broker before has stopped."""
+    for number in range(3):
+        with Broker({"log.dirs": tmp_path / "data"}):
+            copy = tmp_path / f"copy-{number}"
+            assert storage(capsys, "snapshot", tmp_path / "data", copy)[0] == 0
+    assert "another process has the socket" not in caplog.text.lower()
+
+
 def test_what_an_interrupted_snapshot_left_is_removed(tmp_path, capsys):
     data = tmp_path / "data"
     with Broker({"log.dirs": data}) as broker:
