@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=20)]
 
 KRAFT, ZOOKEEPER = "kraft", "zookeeper"
 CASES = pick(
-    short=[("4.3.1", KRAFT), ("3.9.2", ZOOKEEPER)],
+    short=[("4.3.1", KRAFT)],
     long=[("4.3.1", KRAFT), ("4.4.0", KRAFT), ("3.9.2", ZOOKEEPER)],
 )
 

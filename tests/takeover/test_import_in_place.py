@@ -137,6 +137,7 @@ def test_a_kill_leaves_kafkas_directory_or_one_that_goes_both_ways(tmp_path, cap
 
 
 @pytest.mark.java
+@pytest.mark.only_long
 @pytest.mark.takes(seconds=20)
 def test_the_real_kafka_starts_again_after_an_undo(tmp_path, capsys):
     if reason := rival.missing("4.3.1"):

@@ -34,7 +34,7 @@ MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 KRAFT, ZOOKEEPER = "kraft", "zookeeper"
 CASES = pick(
-    short=[("4.3.1", KRAFT, "stop"), ("3.9.2", ZOOKEEPER, "kill")],
+    short=[("4.3.1", KRAFT, "stop")],
     long=[
         (version, mode, end)
         for version, mode in [
