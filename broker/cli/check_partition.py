@@ -408,6 +408,8 @@ class PartitionCheck:
             what = f"epoch {found[-1][0]} begins at {found[-1][1]}, above the log's end"
             self._add(name, None, f"{what}, {self._end_offset}", "a start removes the line")
         for epoch, offset in self._epochs:
+            if offset < self._known.log_start:
+                continue  # DeleteRecords has raised the offset in the file
             if self._known.is_running and (not found or epoch > found[-1][0]):
                 continue  # the file is written later
             said = max((row for row in found if row[1] <= offset), default=(-1, -1))[0]

@@ -14,6 +14,7 @@ from takeover.kafka_before import COMMITTED, CUT, CUT_BEFORE, NEWS, READERS, rec
 
 from barnabas import Broker
 from barnabas.cext.codec.crc import crc32c
+from barnabas.cli import main
 from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.producer_ids import allocate_block
 from barnabas.metadata.znodes import PartitionState
@@ -69,6 +70,7 @@ def test_the_files_are_kafkas_and_the_counts_and_sums_are_right(tmp_path, capsys
         kept = {key: theirs[key] for key in theirs if key[0] not in ("__cluster_metadata", "gone")}
         assert offsets == kept
     assert checkpoints.read_offsets(data / checkpoints.LOG_START) == {(CUT, 0): CUT_BEFORE}
+    assert main(["storage", "verify", str(data)]) == 0
 
 
 def test_the_leader_epoch_rises(tmp_path, capsys, newest):
