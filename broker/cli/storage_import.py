@@ -29,6 +29,7 @@ changes nothing in the directories that it reads. Give all directories of log.di
 metadata.log.dir where it is set; of a cluster, the directories of as many brokers as together have
 all partitions. The new broker gets the id of the first one, or node.id of --config or --set.
 In ZooKeeper mode settings, rules, users and quotas are in ZooKeeper: --zookeeper reads them there.
+With --link sealed segments get a second name on the same file system, and are not copied.
 With --in-place the directories become those of the new broker, which needs no space; --undo gives
 them back to Kafka as they were, as long as no segment was deleted or compacted since.
 
@@ -55,6 +56,11 @@ def configure(found: argparse.ArgumentParser) -> None:
         "--zookeeper",
         metavar="ADDRESS|DATADIR",
         help="of Kafka in ZooKeeper mode: HOST:PORT[/CHROOT], or ZooKeeper's data directory",
+    )
+    found.add_argument(
+        "--link",
+        action="store_true",
+        help="link sealed segments instead of copying them, where Kafka stopped cleanly",
     )
     found.add_argument(
         "--in-place",
@@ -125,7 +131,7 @@ def _import(
         if arguments.in_place:
             imported = import_in_place(plan, read.add)
         else:
-            imported = import_by_copies(plan, log_dirs, read.add)
+            imported = import_by_copies(plan, log_dirs, read.add, arguments.link)
     finally:
         read.end()
     return _report(arguments, plan, facts, log_dirs, imported)

@@ -38,6 +38,7 @@ from barnabas.takeover.partition_files import (
     Progress,
     content_of,
     copy_file,
+    link_file,
 )
 from barnabas.takeover.refusals import CannotImport
 
@@ -61,19 +62,24 @@ class Imported(NamedTuple):
 
 
 def import_by_copies(
-    plan: ImportPlan, log_dirs: Sequence[Path], progress: Progress
+    plan: ImportPlan, log_dirs: Sequence[Path], progress: Progress, may_link: bool = False
 ) -> list[Imported]:
     """Copies everything into the log directories of the new node. `progress` is called with records
-    and bytes. Raises CannotImport, UnusableDirectory, MetadataError."""
+    and bytes; `may_link`: links sealed segments where Kafka stopped cleanly. Raises CannotImport,
+    UnusableDirectory, MetadataError."""
     with _locked(log_dirs) as targets:
         _make_empty(plan, targets)
-        _check_space(plan, targets)
+        if not may_link:
+            _check_space(plan, targets)
         with closing(_store(targets[0].path)) as tree:
             tree_copy.begin(tree, plan.cluster_id, COMMAND)
             tree_copy.fill(tree, plan.nodes)
             for row in targets:
                 row.claim(plan.node_id, plan.cluster_id)
-            imported = [_copy(row, targets, progress) for row in plan.partitions]
+            imported = [
+                _copy(row, targets, progress, may_link and plan.sources[row.source].is_clean)
+                for row in plan.partitions
+            ]
             for target in targets:
                 bring_to_disk(target.path)
                 _write_checkpoints(plan, targets, target)
@@ -168,16 +174,20 @@ def _store(first: Path) -> EmbeddedTree:
     return EmbeddedTree(first / METADATA_DIRECTORY, clock_ms=lambda: int(time.time() * 1000))
 
 
-def _copy(row: PlannedPartition, targets: Sequence[LogDir], progress: Progress) -> Imported:
+def _copy(
+    row: PlannedPartition, targets: Sequence[LogDir], progress: Progress, may_link: bool
+) -> Imported:
     directory = _target_of(row, targets).path / row.name
     try:
         directory.mkdir()
     except OSError as error:
         raise FailedDirectory(f"cannot make {directory}", error) from error
     copied = []
+    sealed = [file for file in row.files if file.is_segment][:-1]
     for file in row.files:
         target = directory / file.path.name
-        copy_file(file, target)
+        if not (may_link and file in sealed and link_file(file, target)):
+            copy_file(file, target)
         copied.append(PartitionFile(target, file.size_bytes))
     content = content_of(copied, progress)
     return Imported(row, directory, content)

@@ -10,6 +10,7 @@ The time of the last change is kept: retention uses it for segments without time
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import struct
@@ -123,6 +124,19 @@ def _walk(data: memoryview) -> tuple[int, int, str]:
     if at < size and any(data[at:]):  # less than the head of a batch
         return records, last, f"byte {at}: {size - at} bytes at the end are no whole batch"
     return records, last, ""
+
+
+def link_file(row: PartitionFile, target: Path) -> bool:
+    """Makes a second name for a sealed segment, which Kafka does not change, and this broker copies
+    before it does (cext/log/linked_file.pyx). Returns False where the file system cannot. Raises
+    FailedDirectory."""
+    try:
+        os.link(row.path, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+            return False
+        raise FailedDirectory(f"cannot link {row.path} to {target}", error) from error
+    return True
 
 
 def copy_file(row: PartitionFile, target: Path) -> None:

@@ -7,13 +7,14 @@ import subprocess
 import sys
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from long_form import pick
 from takeover.importing import content, files, import_to
 from takeover.kafka_before import COMMITTED, CUT, CUT_BEFORE, NEWS, READERS, recorded
 
 from barnabas import Broker
 from barnabas.cext.codec.crc import crc32c
+from barnabas.cext.record.records import Record, encode_batch
 from barnabas.cli import main
 from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.producer_ids import allocate_block
@@ -148,6 +149,26 @@ def test_several_log_directories_share_the_partitions(tmp_path, capsys, newest):
         assert NEWS in broker.topics
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_sealed_segments_are_linked_and_kafkas_stay_as_they_are(tmp_path, capsys, newest, is_clean):
+    partition = newest / f"{NEWS}-0"
+    more = encode_batch([Record(b"more")], base_offset=100, leader_epoch=0)
+    (partition / f"{100:020d}.log").write_bytes(more)
+    if not is_clean:
+        (newest / ".kafka_cleanshutdown").unlink()
+    before = content(partition)
+    import_to(capsys, tmp_path / "new", newest, "--link")
+    copied = tmp_path / "new" / f"{NEWS}-0"
+    links = {path.name: path.stat().st_nlink for path in copied.glob("*.log")}
+    assert links == {f"{0:020d}.log": 2 if is_clean else 1, f"{100:020d}.log": 1}
+    assert all(path.stat().st_nlink == 1 for path in copied.iterdir() if path.suffix != ".log")
+    with Broker({"log.dirs": tmp_path / "new"}, durable=False) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        producer.produce(NEWS, b"later", partition=0)
+        assert producer.flush(20) == 0
+    assert content(partition) == before
+
+
 # -- refusals: a line for each, with the file
 
 
@@ -193,8 +214,6 @@ def test_a_damaged_metadata_log_is_refused(tmp_path, capsys, newest):
 
 
 def test_a_metadata_record_of_a_later_kafka_is_refused(tmp_path, capsys, newest):
-    from barnabas.cext.record.records import Record, encode_batch
-
     log = newest / "__cluster_metadata-0" / f"{0:020d}.log"
     later = encode_batch([Record(bytes([1, 120, 0, 0]))], base_offset=10_000, leader_epoch=1)
     log.write_bytes(log.read_bytes() + later)
