@@ -165,6 +165,10 @@ cdef int log_cut_to(Log* log, int64_t offset) noexcept nogil:
     if status >= 0:
         status = segment_cut(active, log.system, position, offset)
     if status >= 0:
+        # No flush does it later: the bytes that are left may be flushed already. A power cut could
+        # bring the removed ones back, torn, below a segment that was made since.
+        status = log.system.fdatasync(log.system, active.fd)
+    if status >= 0:
         status = txn_index_cut(active, log.system, offset)
     if status < 0:
         free(made)
