@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from barnabas.cext.log import log_files
 from barnabas.cext.log.log_handle import LogError, SegmentInfo
 from barnabas.config import TopicConfig
 from barnabas.hooks.views import LogView, SegmentView
@@ -49,7 +50,8 @@ class Cleanup:
         self._delete_delay_ms = delete_delay_ms
         self._should_roll = should_roll
         self._committed = committed  # by group: for policies that use committed offsets
-        self._due: dict[Path, int] = {}  # directory with .deleted files: when they may be unlinked
+        # By directory of a log, the names of its .deleted files: when each may be unlinked.
+        self._due: dict[Path, dict[str, int]] = {}
 
     def run(self) -> int:
         """Runs one round over all logs; returns the number of deleted segments."""
@@ -80,9 +82,11 @@ class Cleanup:
             gone = row.handle.delete_segments_before(row.handle.start_offset)
         if not (is_empty and len(found) == 1) and "delete" in config.names("cleanup.policy"):
             gone = gone + self._expire(row, config, found[len(gone) :])
-        if row.handle.holds_deleted and row.directory not in self._due or gone:
-            delay_ms = config.integer("file.delete.delay.ms")
-            self._due[row.directory] = self._wall_ms() + delay_ms
+        if row.handle.holds_deleted:
+            due_ms = self._wall_ms() + config.integer("file.delete.delay.ms")
+            due = self._due.setdefault(row.directory, {})
+            for name in log_files.deleted_names(row.handle.directory):
+                due.setdefault(name, due_ms)
         if gone:
             log.info("%s-%d: segments %s deleted", row.topic, row.partition, gone)
         return len(gone)
@@ -132,10 +136,14 @@ class Cleanup:
         """Unlinks files and directories whose delay is over."""
         now_ms = self._wall_ms()
         by_path = {row.directory: row.handle for row in self._logs.logs()}
-        for directory in [path for path, due_ms in self._due.items() if due_ms <= now_ms]:
-            del self._due[directory]
-            if directory in by_path:
-                by_path[directory].unlink_deleted()
+        for directory, due in list(self._due.items()):
+            over = [name for name, due_ms in due.items() if due_ms <= now_ms]
+            if over and directory in by_path:
+                by_path[directory].unlink_deleted(over)
+            for name in over:
+                del due[name]
+            if not due or directory not in by_path:
+                del self._due[directory]
         delay_ms = self._delete_delay_ms()
         for parent in self._logs.directories():
             for path in parent.path.iterdir():

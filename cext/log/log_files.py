@@ -14,7 +14,7 @@ Next on the data path: cext/log/log_handle.pyx.
 
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 # The possible endings of a name after the offset: the suffix, and whether it is a .swap.
@@ -107,12 +107,15 @@ def _finish_swaps(directory: str) -> None:
                 _unlink(final + ".swap")
 
 
-def unlink_deleted(directory: str) -> int:
-    """Deletes the .deleted files. Returns their number. Raises OSError."""
-    names = [name for name in os.listdir(directory) if name.endswith(".deleted")]
+def deleted_names(directory: str) -> list[str]:
+    """Returns the names of the .deleted files. Raises OSError."""
+    return [name for name in os.listdir(directory) if name.endswith(".deleted")]
+
+
+def unlink_deleted(directory: str, names: Iterable[str]) -> None:
+    """Deletes these files. Raises OSError."""
     for name in names:
         _unlink(os.path.join(directory, name))
-    return len(names)
 
 
 def tidy(directory: str) -> list[int]:

@@ -870,10 +870,15 @@ cdef class LogHandle:
         log_files.drop_snapshots(self.directory, below=log_start_offset(log))
         return before[:dropped]
 
-    def unlink_deleted(self) -> int:
-        """Deletes all .deleted files of the directory. Returns their number. Raises OSError."""
+    def unlink_deleted(self, names=None) -> int:
+        """Deletes .deleted files of the directory and returns their number. `names`: these; None:
+        all. Raises OSError."""
         self.holds_deleted = False
-        return log_files.unlink_deleted(self.directory)
+        there = log_files.deleted_names(self.directory)
+        over = there if names is None else [name for name in there if name in names]
+        log_files.unlink_deleted(self.directory, over)
+        self.holds_deleted = self.holds_deleted or len(over) < len(there)
+        return len(over)
 
     def assign_epoch(self, int32_t epoch) -> None:
         """Notes that records from the log's end on have the leader epoch `epoch`, unless it is not

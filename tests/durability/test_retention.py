@@ -54,6 +54,23 @@ def test_deleted_files_go_after_file_delete_delay_ms(tmp_path):
         assert files(b, "t", ".deleted") == []
 
 
+def test_deleted_files_go_while_each_round_deletes_more(tmp_path):
+    """Else a topic that loses a segment in every round keeps all of them on disk."""
+    with broker_with(tmp_path) as b, wire_to(b) as wire:
+        filled(wire, {"retention.bytes": 3000, "file.delete.delay.ms": 60_000})
+        marked = []
+        for _ in range(4):
+            b.node.running.retention.run()
+            marked.append(set(files(b, "t", ".log.deleted")))
+            b.node.system.move_wall_clock(40_000)
+            for _ in range(3):
+                assert produce(wire, "t", b"x" * 700).errorCode == 0
+        first, second, third, fourth = marked
+        assert first and second > first, "a reader has 60 s"
+        assert third.isdisjoint(first) and third > second - first
+        assert fourth.isdisjoint(second) and fourth > third - second
+
+
 def test_truncated_segments_go_after_file_delete_delay_ms(tmp_path):
     with broker_with(tmp_path) as b, wire_to(b) as wire:
         filled(wire, {"file.delete.delay.ms": 60_000})

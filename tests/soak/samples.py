@@ -1,7 +1,7 @@
 """What a broker uses in the course of time, and whether that grows.
 
 A process is sampled from outside: memory of its own (RssAnon, without the files that it maps),
-descriptors, threads, the bytes of its data directory, and the p99 of a probe. `growths` compares
+descriptors, threads, the blocks of its data directory on disk, and the p99 of a probe. `growths` compares
 the first and the last third of one process, by the median.
 """
 
@@ -98,7 +98,7 @@ def _bytes_below(folder: Path) -> int:
     for place, _folders, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(FileNotFoundError):  # a segment was deleted meanwhile
-                total += os.stat(os.path.join(place, name)).st_size
+                total += os.stat(os.path.join(place, name)).st_blocks * 512
     return total
 
 
