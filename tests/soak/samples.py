@@ -1,8 +1,8 @@
 """What a broker uses in the course of time, and whether that grows.
 
 A process is sampled from outside: memory of its own (RssAnon, without the files that it maps),
-descriptors, threads, the blocks of its data directory on disk, and the p99 of a probe. `growths` compares
-the first and the last third of one process, by the median.
+descriptors, threads, the blocks of its data directory on disk, and the p99 of a probe. `growths`
+compares the first and the last third of one process, by the median.
 """
 
 from __future__ import annotations
