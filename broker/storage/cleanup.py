@@ -61,13 +61,20 @@ class Cleanup:
             if row.topic not in configs:
                 configs[row.topic] = self._topic_config(row.topic)
             try:
-                count += self._clean(row, configs[row.topic])
+                count += self._clean_again(row, configs[row.topic])
             except (LogError, OSError) as error:
                 if self._logs.get(row.topic, row.partition) is not row:
                     continue  # it was deleted, or moved to another log directory
                 log.error("retention of %s-%d failed: %s", row.topic, row.partition, error)
         self.unlink()
         return count
+
+    def _clean_again(self, row: PartitionLog, config: TopicConfig) -> int:
+        """Cleans a log; once more when compaction has replaced a segment meanwhile."""
+        try:
+            return self._clean(row, config)
+        except FileNotFoundError:
+            return self._clean(row, config)
 
     def _clean(self, row: PartitionLog, config: TopicConfig) -> int:
         is_empty = row.handle.end_offset == row.handle.start_offset

@@ -4,6 +4,7 @@ plugin."""
 from node.test_settings import broker_with, create, files, produce, wire_to
 
 from barnabas.hooks import hookimpl
+from barnabas.storage.log_manager import PartitionLog
 
 HOUR_MS = 3_600_000
 
@@ -109,6 +110,22 @@ def test_a_round_reads_the_segments_of_a_log_once(tmp_path):
             row, b.node.running.retention.cleanup._topic_config("t")
         )
         assert row.asked == 1
+
+
+def test_a_segment_that_compaction_replaces_meanwhile_is_looked_up_again(tmp_path, monkeypatch):
+    with broker_with(tmp_path) as b, wire_to(b) as wire:
+        filled(wire, {"retention.ms": HOUR_MS})
+        b.node.system.move_wall_clock(2 * HOUR_MS)
+        largest_ms, failures = PartitionLog.largest_ms, [FileNotFoundError()]
+
+        def replaced_once(row, segment):
+            if failures:
+                raise failures.pop()
+            return largest_ms(row, segment)
+
+        monkeypatch.setattr(PartitionLog, "largest_ms", replaced_once)
+        b.node.running.retention.run()
+        assert start_offset(b) == 10 and not failures
 
 
 def test_cleanup_policy_compact_deletes_nothing(tmp_path):
