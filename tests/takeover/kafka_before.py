@@ -10,7 +10,6 @@
 directory after a clean stop, for tests that start no Java.
 """
 
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -23,6 +22,9 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -31,6 +33,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from barnabas.client import Cluster
+from barnabas.client.quotas import alter_quotas
+
+SET = AlterConfigOpType.SET
 RECORDED = Path(__file__).with_name("recorded")
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -171,15 +177,11 @@ class KafkaBefore:
                 ]
             )
         )
-        self._configs("users", USER, "producer_byte_rate=1048576")
-        self._configs("brokers", None, "log.cleaner.threads=1")
-
-    def _configs(self, kind, name, setting):
-        command = [*rival.tool(self.version, "configs", heap=QUICK_HEAP)]
-        command += ["--bootstrap-server", self._kafka.address, "--alter", "--add-config", setting]
-        command += ["--entity-type", kind]
-        command += ["--entity-default"] if name is None else ["--entity-name", name]
-        subprocess.run(command, check=True, capture_output=True)
+        with Cluster(self._kafka.address) as cluster:
+            alter_quotas(cluster, {"user": USER}, {"producer_byte_rate": 1048576.0})
+        setting = ConfigEntry("log.cleaner.threads", "1", incremental_operation=SET)
+        broker = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[setting])
+        done(admin.incremental_alter_configs([broker]))
 
     def go_on(self):
         """Uses the same clients on the broker that has Kafka's port now."""
