@@ -24,7 +24,7 @@ def messages(payloads: Iterable[bytes], magic: int = 1) -> bytes:
 def wrapped(payloads: Iterable[bytes], codec: int = GZIP) -> bytes:
     content = messages(payloads)
     if codec == GZIP:
-        return message(gzip.compress(content), codec=codec)
+        return message(gzip.compress(content, mtime=0), codec=codec)
     import snappy
 
     return message(snappy.compress(content), codec=codec)
