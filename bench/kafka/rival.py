@@ -74,6 +74,7 @@ TOOLS = {
     "reassign": TOOLS_PACKAGE + "reassign.ReassignPartitionsCommand",
     "replica-verification": TOOLS_PACKAGE + "ReplicaVerificationTool",  # up to 3.9
     "share-groups": TOOLS_PACKAGE + "consumer.group.ShareGroupCommand",
+    "streams-groups": TOOLS_PACKAGE + "streams.StreamsGroupCommand",
     "transactions": TOOLS_PACKAGE + "TransactionsCommand",
     "zookeeper-shell": "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka",  # up to 3.9
 }

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.groups.tree_offsets import TreeOffsets
     from barnabas.coordinator.journal import CoordinatorLog
     from barnabas.coordinator.share.lazy import LazyShare
+    from barnabas.coordinator.streams.streams_heartbeats import StreamsHeartbeats
     from barnabas.coordinator.transactions.administration import TransactionAdministration
     from barnabas.coordinator.transactions.coordinator import TransactionCoordinator
     from barnabas.coordinator.transactions.producer_ids import ProducerIds
@@ -199,6 +200,18 @@ class GroupContext(NamedTuple):
     administration: GroupAdministration
     tree_offsets: TreeOffsets
     wall_ms: Callable[[], int]
+
+
+class StreamsContext(NamedTuple):
+    """Streams groups, and the creation of their internal topics."""
+
+    cluster: Cluster
+    config: BrokerConfig
+    features: Features
+    streams: Callable[[], StreamsHeartbeats]
+    auto_creation: AutoTopicCreation
+    # Returns what counts partitions against the quota of a client when its request is answered.
+    charge_later: Callable[[PendingRequest], Callable[[int], object]]
 
 
 class TransactionContext(NamedTuple):

@@ -43,6 +43,7 @@ from barnabas.api.contexts import (
     QuotaContext,
     ReplicaContext,
     ShareContext,
+    StreamsContext,
     TokenContext,
     TopicContext,
     TransactionContext,
@@ -130,9 +131,12 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     85: ("k85_write_share_group_state", (0, 1), ShareContext),
     86: ("k86_delete_share_group_state", (0, 0), ShareContext),
     87: ("k87_read_share_group_state_summary", (0, 1), ShareContext),
+    88: ("k88_streams_group_heartbeat", (0, 1), StreamsContext),
+    89: ("k89_streams_group_describe", (0, 1), StreamsContext),
     90: ("k90_describe_share_group_offsets", (0, 1), ShareContext),
     91: ("k91_alter_share_group_offsets", (0, 0), ShareContext),
     92: ("k92_delete_share_group_offsets", (0, 0), ShareContext),
+    93: ("k93_streams_group_topology_description_update", (0, 0), StreamsContext),
 }
 
 # As LATE: keys that only brokers of a cluster serve, to each other.

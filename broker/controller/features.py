@@ -11,11 +11,15 @@ back to the release before, and no record or request is there that it does not k
 
 Each broker registers the levels that it supports, and a feature has no higher level than every
 registered broker supports. A broker of Apache Kafka in ZooKeeper mode registers none: while one is
-registered, group.version (KIP-848), share.version and transaction.version (KIP-890) are at level 0,
-so that no record is written to an internal topic which that broker could not load. When such a
-broker comes or goes, /feature is written again: clients take levels of a later epoch only. It then
-also says that the features are held: without a finalized level they stay at level 0 after the last
-such broker has left, so that it can come back and load every record.
+registered, group.version (KIP-848), share.version, streams.version (KIP-1071) and
+transaction.version (KIP-890) are at level 0, so that no record is written to an internal topic
+which that broker could not load. When such a broker comes or goes, /feature is written again:
+clients take levels of a later epoch only. It then also says that the features are held: without a
+finalized level they stay at level 0 after the last such broker has left, so that it can come back
+and load every record.
+
+streams.version came with level 1 in force: a broker without it registers no level for it, and skips
+the records of streams groups when it loads them.
 
 metadata.version names Kafka's releases: level 30 is 4.3, whose clients and tools were compared
 with this broker. The metadata of this broker is not KRaft's, so that there is no older level for a
@@ -69,6 +73,7 @@ FEATURES = (
     Feature("metadata.version", 30, 30, unfinalized=30),
     Feature("group.version", 0, 1, unfinalized=1),
     Feature("share.version", 0, 1, unfinalized=1),
+    Feature("streams.version", 0, 1, unfinalized=1),
     Feature("transaction.version", 0, 2, unfinalized=2),
 )
 

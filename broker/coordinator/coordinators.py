@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.remote_markers import RemoteMarkers
     from barnabas.coordinator.remote_verification import RemoteVerificationSender
     from barnabas.coordinator.share.service import ShareService
+    from barnabas.coordinator.streams.streams_heartbeats import StreamsHeartbeats
 
 RANDOM_TOGETHER = 64
 
@@ -140,6 +142,8 @@ class Coordinators:
             codec=given.config.integer("offsets.topic.compression.codec"),
             load_bytes=given.config.integer("offsets.load.buffer.size"),
         )
+        self._streams: StreamsHeartbeats | None = None
+        self._streams_lock = threading.Lock()
         self.groups = self._made_groups()
         self.group_administration = GroupAdministration(self.groups)
         self.transaction_log = self._journal(
@@ -261,6 +265,7 @@ class Coordinators:
             table=self._given.native.groups,
             native=self._given.native.commits,
             dependencies=self._group_dependencies,
+            streams=self.streams,
         )
         self.group_log.attach(groups)
         return groups
@@ -277,6 +282,19 @@ class Coordinators:
             group_config=self._given.entities.group,
             assign=self._given.assign,
         )
+
+    def streams(self) -> StreamsHeartbeats:
+        """Returns the code of streams groups, which the first use loads."""
+        if self._streams is None:
+            from barnabas.coordinator.streams.streams_heartbeats import StreamsHeartbeats
+            from barnabas.coordinator.streams.streams_settings import NodeStreamsDependencies
+
+            with self._streams_lock:
+                if self._streams is None:
+                    reader = self._given.reader
+                    needed = NodeStreamsDependencies(self._given.dynamic, lambda: reader.state)
+                    self._streams = StreamsHeartbeats(self.groups, needed)
+        return self._streams
 
     def _made_share(self) -> ShareService:
         """Loads the code of share groups at the first use."""

@@ -284,7 +284,9 @@ def _administration(node: Bound, control: Control) -> Administration:
         entities=EntityConfigs(tree, reader, dynamic),
         features=features,
         producer_ids=ProducerIds(tree, opened.node_id),
-        auto_creation=AutoTopicCreation(topics, dynamic, lambda: reader.state),
+        auto_creation=AutoTopicCreation(
+            topics, dynamic, lambda: reader.state, node.before.before.before.system.monotonic_ns
+        ),
     )
 
 
@@ -634,6 +636,14 @@ def _contexts(
             coordinators.group_administration,
             TreeOffsets(opened.tree),
             wall_ms,
+        ),
+        contexts.StreamsContext(
+            cluster,
+            config,
+            features,
+            coordinators.streams,
+            administration.auto_creation,
+            quotas.charge_later,
         ),
         contexts.TransactionContext(
             cluster,

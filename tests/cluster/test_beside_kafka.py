@@ -130,7 +130,12 @@ def test_it_follows_leads_and_takes_the_controllers_place(mixed):
     assert [row[0] for row in mixed.partitions(second).values()] == [first, OURS]
     with Cluster(mixed.ours.address) as ours:
         features = ours.connection_to(OURS).features
-    assert not features.keys() & {"group.version", "share.version", "transaction.version"}
+    assert not features.keys() & {
+        "group.version",
+        "share.version",
+        "streams.version",
+        "transaction.version",
+    }
     sender = Sender(mixed.servers, TOPIC, PARTITIONS)
     sender.wait_for_more()
     groups = Groups(TOPIC)

@@ -38,7 +38,13 @@ pytestmark = [
 ]
 
 API_VERSIONS = 18
-LEVELS = {"metadata.version": 30, "group.version": 1, "share.version": 1, "transaction.version": 2}
+LEVELS = {
+    "metadata.version": 30,
+    "group.version": 1,
+    "share.version": 1,
+    "streams.version": 1,
+    "transaction.version": 2,
+}
 RECORDS = 20
 
 

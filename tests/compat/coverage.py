@@ -25,6 +25,10 @@ STREAMS = (
     f"{HERE}/kafka_streams/test_kafka_streams.py::"
     "test_word_count_is_exact_though_broker_and_application_are_killed"
 )
+STREAMS_PROTOCOL = (
+    f"{HERE}/kafka_streams/test_streams_protocol.py"
+    "::test_words_are_counted_once_though_an_instance_is_killed"
+)
 JAVA_GROUPS = f"{TOOLS}::test_groups"
 
 
@@ -64,6 +68,8 @@ def clients() -> list[Client]:
         Client("Java client", "4.4.0", "java_44", java),
         Client("Kafka Streams, exactly once v2", "4.3.1", None,
                dict.fromkeys(AREAS, STREAMS)),
+        Client("Kafka Streams, streams protocol (KIP-1071)", "4.3.1", None,
+               {"groups": STREAMS_PROTOCOL, "admin": f"{TOOLS}::test_streams_groups"}),
         Client("Kafka's command line tools", "4.3.1", None, {
             "produce": f"{TOOLS}::test_console_producer_and_consumer",
             "consume": f"{TOOLS}::test_console_producer_and_consumer",

@@ -91,6 +91,7 @@ def test_no_release_raises_the_levels_that_count_without_a_finalized_one():
         "metadata.version": 30,
         "group.version": 1,
         "share.version": 1,
+        "streams.version": 1,  # new; a release without it skips the records of streams groups
         "transaction.version": 2,
     }
 

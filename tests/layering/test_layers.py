@@ -43,7 +43,12 @@ LOW |= {"config": {"errors"}}
 BASE = {"cext", "errors", "config"}
 STATE = {"client", "metadata", "storage"}
 JOURNAL = BASE | {"wire", "hooks"} | STATE | {"server"}
-COORDINATORS = {"coordinator.groups", "coordinator.transactions", "coordinator.share"}
+COORDINATORS = {
+    "coordinator.groups",
+    "coordinator.transactions",
+    "coordinator.share",
+    "coordinator.streams",
+}
 LAYERS: dict[str, set[str]] = dict(LOW)
 LAYERS |= {"tls": BASE, "wire": BASE, "hooks": BASE | {"wire"}}
 LAYERS |= {layer: BASE | {"wire", "hooks"} for layer in STATE}
@@ -55,6 +60,7 @@ LAYERS["controller"] = JOURNAL | {"security", "quotas"}
 LAYERS["coordinator"] = JOURNAL
 LAYERS["coordinator.groups"] = LAYERS["coordinator.transactions"] = JOURNAL | {"coordinator"}
 LAYERS["coordinator.share"] = JOURNAL | {"coordinator", "coordinator.groups"}
+LAYERS["coordinator.streams"] = LAYERS["coordinator.share"]
 LAYERS["coordinator.coordinators"] = JOURNAL | {"coordinator", "controller"} | COORDINATORS
 LAYERS["telemetry"] = JOURNAL | {"security", "coordinator"} | COORDINATORS
 LAYERS["api"] = LAYERS["telemetry"] | {"quotas", "controller", "telemetry"}

@@ -160,6 +160,7 @@ class Rig:
             table=table,
             native=self.commits,
             dependencies=self.dependencies,
+            streams=self.streams,
         )
         self.administration = GroupAdministration(self.coordinator)
 
@@ -170,6 +171,10 @@ class Rig:
     def dependencies(self):
         """Dependencies of consumer groups; consumer_rig.py defines them."""
         raise AssertionError("this rig has no consumer groups")
+
+    def streams(self):
+        """The code of streams groups; streams_rig.py makes it."""
+        raise AssertionError("this rig has no streams groups")
 
     def crash(self):
         """Only the durable part of the journal survives."""

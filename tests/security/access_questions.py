@@ -286,8 +286,20 @@ def questions(key: int, version: int, topic_id: str) -> Iterator[tuple[str, dict
         fields |= {"subscribedTopicNames": None, "topicPartitions": None}
         yield "a member", fields
         yield "with topics", fields | {"subscribedTopicNames": [TOPIC, GHOST]}
-    elif key in (69, 77):
+    elif key in (69, 77, 89):
         yield "a group", {"groupIds": [GROUP], "includeAuthorizedOperations": False}
+    elif key == 88:
+        fields = {"groupId": GROUP, "memberId": MEMBER, "memberEpoch": 5, "rebalanceTimeoutMs": 1}
+        fields |= {"endpointInformationEpoch": 0, "shutdownApplication": False}
+        yield "a member", fields
+        rows = {"sourceTopicRegex": [], "stateChangelogTopics": [], "copartitionGroups": []}
+        rows |= {"repartitionSinkTopics": [], "repartitionSourceTopics": [], "subtopologyId": "0"}
+        of = {"epoch": 0, "subtopologies": [rows | {"sourceTopics": [TOPIC, GHOST]}]}
+        yield "with a topology", fields | {"topology": of}
+    elif key == 93:
+        of = {"subtopologies": [], "globalStores": []}
+        fields = {"groupId": GROUP, "memberId": MEMBER, "topologyEpoch": 0}
+        yield "a member", fields | {"topologyDescription": of}
     elif key == 74:
         yield "all", {"resourceTypes": []}
     elif key == 75:

@@ -1,6 +1,7 @@
 """Writes what Kafka's StandardAuthorizer answers into kafka_access.tsv beside this file.
 
-    python tests/security/record_access.py              starts Kafka 4.3.1 (one or two minutes)
+    python tests/security/record_access.py              starts Kafka 4.3.1 (one or two minutes),
+                                                        and 4.4.0 for what it lacks
     python tests/security/record_access.py zookeeper    starts Kafka 3.9.2 on ZooKeeper
 
 The second writes kafka_access_zookeeper.tsv: what its AclAuthorizer answers to the requests that
@@ -15,7 +16,7 @@ import base64
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -34,6 +35,8 @@ from barnabas.wire.json_form import to_json  # noqa: E402
 
 FILE, ZOOKEEPER_FILE = HERE / "kafka_access.tsv", HERE / "kafka_access_zookeeper.tsv"
 ZOOKEEPER_KAFKA = "3.9.2"
+LATER_KAFKA = "4.4.0"
+ONLY_LATER = {93}  # StreamsGroupTopologyDescriptionUpdate
 # LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition and
 # AllocateProducerIds; and the requests of followers.
 BETWEEN_BROKERS = (4, 5, 6, 7, 27, 56, 67)
@@ -74,15 +77,23 @@ def served_keys() -> list[int]:
 
 
 def main(arguments: list[str]) -> None:
+    if arguments:
+        keys = sorted(BETWEEN_BROKERS + OF_FOLLOWERS)
+        _write(ZOOKEEPER_FILE, _asked_of(_kafka_on_zookeeper, BROKER_RIGHTS, keys))
+        return
+    asked = _asked_of(_kafka, RIGHTS, sorted(set(served_keys()) - ONLY_LATER))
+    _write(FILE, asked | _asked_of(_later_kafka, RIGHTS, sorted(ONLY_LATER)))
+
+
+def _asked_of(
+    make: Callable[[Path], rival.Rival], rights: Iterable[str], keys: Iterable[int]
+) -> Asked:
+    """Starts a broker and asks it."""
     with tempfile.TemporaryDirectory() as folder:
-        made = _kafka_on_zookeeper(Path(folder)) if arguments else _kafka(Path(folder))
+        made = make(Path(folder))
         made.start()
         try:
-            if arguments:
-                keys = sorted(BETWEEN_BROKERS + OF_FOLLOWERS)
-                _write(ZOOKEEPER_FILE, _asked(made.address, made.admin, BROKER_RIGHTS, keys))
-            else:
-                _write(FILE, _asked(made.address, made.admin, RIGHTS, served_keys()))
+            return _asked(made.address, made.admin, rights, keys)
         finally:
             made.stop()
 
@@ -102,8 +113,12 @@ def _write(file: Path, asked: Asked) -> None:
     )
 
 
-def _kafka(folder: Path) -> rival.Rival:
-    made = _ruled(rival.Rival(KAFKA, folder / "kafka"))
+def _later_kafka(folder: Path) -> rival.Rival:
+    return _kafka(folder, LATER_KAFKA)
+
+
+def _kafka(folder: Path, version: str = KAFKA) -> rival.Rival:
+    made = _ruled(rival.Rival(version, folder / "kafka"))
     made.settings |= {
         "listeners": f"{made.settings['listeners']},CONTROLLER://127.0.0.1:{made.side_port}",
         "listener.security.protocol.map": (

@@ -19,10 +19,12 @@ from security.access_questions import (
     rights_of,
 )
 from security.ruled_broker import ruled_broker
+from streams.streams_wire import StreamsMember, described
 
 from barnabas.api.access import Access
 from barnabas.api.table import UNANNOUNCED, api_table
 from barnabas.controller.topics import NewTopic
+from barnabas.errors import TopicAuthorizationFailed
 from barnabas.security import acl_codes
 from barnabas.security.acl_codes import DESCRIBE, READ
 from barnabas.wire import request
@@ -141,3 +143,40 @@ def test_a_regular_expression_matches_only_what_its_client_may_describe(ruled):
             rows = told.assignment.topicPartitions if told.assignment is not None else ()
             found = {uuid_text(row.topicId) for row in rows}
     assert found == {state.topic("seen").topic_id}
+
+
+MISSING_INTERNAL_TOPICS = 3
+
+
+def test_internal_topics_of_a_streams_group_need_the_right_to_create_them(ruled):
+    topics = ruled.broker.node.serving.administration.topics
+    topics.create(NewTopic("streamed", 1, 1), False)
+    given = [(READ, acl_codes.GROUP, "app"), (DESCRIBE, acl_codes.TOPIC, "streamed")]
+    given += [(DESCRIBE, acl_codes.TOPIC, "app-changelog")]
+    member = StreamsMember(ruled.address, "app", "streamed", changelogs=["app-changelog"])
+    with ruled.rights(given):
+        assert member.beat().errorCode == 0
+        assert member.statuses[MISSING_INTERNAL_TOPICS] == (
+            "Internal topics are missing: app-changelog; Unauthorized to CREATE on topics"
+            " app-changelog."
+        )
+    assert ruled.broker.node.cluster().topic("app-changelog") is None
+    with ruled.rights([*given, (acl_codes.CREATE, acl_codes.TOPIC, "app-changelog")]):
+        deadline = time.monotonic() + CALL_TIMEOUT_S
+        while ruled.broker.node.cluster().topic("app-changelog") is None:
+            assert time.monotonic() < deadline
+            assert member.beat().errorCode == 0
+
+
+def test_a_streams_group_is_described_to_those_who_may_see_its_topics(ruled):
+    topics = ruled.broker.node.serving.administration.topics
+    topics.create(NewTopic("hidden", 1, 1), False)
+    given = [(READ, acl_codes.GROUP, "seen"), (DESCRIBE, acl_codes.GROUP, "seen")]
+    sees = (DESCRIBE, acl_codes.TOPIC, "hidden")
+    with ruled.rights([*given, sees]):
+        assert StreamsMember(ruled.address, "seen", "hidden").beat().errorCode == 0
+        assert described(ruled.address, "seen")[0].errorCode == 0
+    with ruled.rights(given):
+        (group,) = described(ruled.address, "seen")
+    assert group.errorCode == TopicAuthorizationFailed.code and not group.members
+    assert group.topology is None

@@ -25,6 +25,7 @@ SETTINGS = {
 OUR_FEATURES = (
     rb'"features":{"group.version":{"min_version":1,"max_version":1},'
     rb'"share.version":{"min_version":1,"max_version":1},'
+    rb'"streams.version":{"min_version":1,"max_version":1},'
     rb'"transaction.version":{"min_version":1,"max_version":2}}'
 )
 MASKS = (

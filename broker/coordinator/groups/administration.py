@@ -91,7 +91,7 @@ class GroupAdministration:
 
         An empty filter matches all groups. Raises CoordinatorLoadInProgress while a partition of
         __consumer_offsets loads."""
-        wanted_states = {state.lower() for state in states}
+        wanted_states = {state.lower().replace("_", "") for state in states}  # not_ready: Kafka's
         wanted_types = {kind.lower() for kind in types}
         coordinator = self._coordinator
         if not all(coordinator.journal.led_partitions().values()):
@@ -211,7 +211,7 @@ class GroupAdministration:
             group = coordinator.group(group_id)
             if group.state == DEAD:
                 raise GroupIdNotFound()
-            if group.state != EMPTY and group.protocol_type != "consumer":
+            if group.state != EMPTY and not _knows_topics(group):
                 raise NonEmptyGroup()
             with coordinator.commits_held(group_id):
                 self._delete_offsets(group_id, group, partition, wanted, done)
@@ -335,6 +335,11 @@ class GroupAdministration:
 
     def _tombstones(self, group_id: str, rows: Iterable[TopicPartition]) -> list[Entry]:
         return [(offset_key(group_id, topic, index), None) for topic, index in rows]
+
+
+def _knows_topics(group: Group) -> bool:
+    """Returns whether the coordinator knows which topics the members read."""
+    return group.group_type != "classic" or group.protocol_type == "consumer"
 
 
 def _is_deserted(coordinator: GroupCoordinator, group: Group) -> bool:

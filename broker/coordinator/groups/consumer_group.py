@@ -19,6 +19,7 @@ from barnabas.cext.coordinator.group_table import GroupTable
 from barnabas.coordinator.groups.classic_group import DEAD, EMPTY, STABLE, ClassicGroup
 from barnabas.coordinator.groups.consumer_member import ConsumerMember, Owned
 from barnabas.coordinator.groups.group_writes import Done
+from barnabas.coordinator.groups.streams_kind import StreamsGroup
 from barnabas.coordinator.groups.target_assignment import NOTHING, Assignment, Subscriber
 from barnabas.coordinator.groups.topic_views import NO_TOPICS_HASH, TopicViews
 from barnabas.errors import FencedInstanceId, UnknownMemberId
@@ -323,4 +324,4 @@ def _add(counts: dict[str, int], name: str, by: int) -> None:
         del counts[name]
 
 
-Group = ClassicGroup | ConsumerGroup  # the two kinds of one coordinator
+Group = ClassicGroup | ConsumerGroup | StreamsGroup  # the three kinds of one coordinator

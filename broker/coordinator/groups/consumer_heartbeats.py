@@ -318,6 +318,8 @@ class ConsumerHeartbeats:
                 raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
             new = ConsumerGroup(group_id)
             return new, records.beginning(new)
+        if found.group_type == "streams":
+            raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
         return self.migration.upgraded(found)
 
     def check_capacity(self, group: ConsumerGroup, member_id: str) -> None:

@@ -19,7 +19,7 @@ group, and is computed again. Next: consumer_heartbeats.py writes them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from barnabas.cext.codec.wire_struct import Struct
 from barnabas.cext.record.records import Record
@@ -198,6 +198,14 @@ class ConsumerRecord(NamedTuple):
     group_id: str
     part: str | None  # the member id or regular expression
     value: Struct | None
+
+    @property
+    def group_type(self) -> Literal["consumer"]:
+        return "consumer"
+
+    @property
+    def ends_group(self) -> bool:
+        return self.name == GROUP and self.value is None
 
 
 def read_consumer_record(record: Record) -> ConsumerRecord | None:

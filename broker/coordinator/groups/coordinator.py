@@ -10,7 +10,8 @@ Clock, timers, journal and random ids are passed in. Network threads carry out c
 checked against (cext/coordinator/group_table.pyx). A group that is created by its first commit is
 added here before any other code reads the groups. Next: classic_group.py, rebalance.py, offsets.py;
 administration.py beside this file. Groups of the consumer protocol (KIP-848) are in
-consumer_heartbeats.py and its imports, which are loaded with the first such group.
+consumer_heartbeats.py and its imports, groups of the streams protocol (KIP-1071) in
+coordinator/streams; both are loaded with the first such group.
 """
 
 from __future__ import annotations
@@ -73,6 +74,11 @@ if TYPE_CHECKING:
     )
     from barnabas.coordinator.groups.consumer_records import ConsumerRecord
     from barnabas.coordinator.groups.group_writes import WrittenGroup
+    from barnabas.coordinator.groups.streams_kind import (
+        StreamsGroup,
+        StreamsGroups,
+        StreamsRecord,
+    )
 
 
 log = logging.getLogger("barnabas.groups")
@@ -80,6 +86,7 @@ log = logging.getLogger("barnabas.groups")
 Done = Callable[[KafkaError | None], object]
 # Types of records; some between belong to other kinds of groups.
 FIRST_CONSUMER_TYPE, LAST_CONSUMER_TYPE = 3, 16
+FIRST_STREAMS_TYPE, LAST_STREAMS_TYPE = 17, 23
 
 
 class Journal(Protocol):
@@ -159,9 +166,10 @@ class GroupCoordinator:
         table: GroupTable,
         native: NativeCommits,
         dependencies: Callable[[], GroupDependencies] | None = None,
+        streams: Callable[[], StreamsGroups] | None = None,
     ) -> None:
         """`table`: the table that `native` checks commits against. `dependencies` creates what
-        consumer groups need, with the first of them."""
+        consumer groups need, and `streams` the code of streams groups, with the first of them."""
         self.journal = journal
         self.settings = settings
         self.wall_ms = wall_ms
@@ -178,6 +186,7 @@ class GroupCoordinator:
         self._group_dependencies = dependencies
         self._consumers: ConsumerHeartbeats | None = None
         self._classic_members: ClassicMembers | None = None
+        self._streams = streams
         self._rebalances = Rebalances(
             lock=self.lock,
             timers=timers,
@@ -249,8 +258,19 @@ class GroupCoordinator:
         """Fails every pending request of the group: it was deleted or moved to another broker."""
         if group.group_type == "classic":
             self._rebalances.forget(group, error)
-        else:
+        elif group.group_type == "consumer":
             self.consumers.forget(group)
+        else:
+            self.streams.forget(group)
+
+    def _resume(self, group: Group) -> None:
+        """Starts the timers of a group's members."""
+        if group.group_type == "classic":
+            self._rebalances.resume(group)
+        elif group.group_type == "consumer":
+            self.consumers.resume(group)
+        else:
+            self.streams.resume(group)
 
     def stop(self) -> None:
         """Fails every pending request because the node stops; later requests do not wait."""
@@ -288,7 +308,13 @@ class GroupCoordinator:
         """Handles ConsumerGroupHeartbeat; see ConsumerHeartbeats.heartbeat."""
         self.consumers.heartbeat(group_id, asked, answer)
 
-    def adopt(self, group: ConsumerGroup, partition: int) -> None:
+    @property
+    def streams(self) -> StreamsGroups:
+        """The groups of the streams protocol."""
+        assert self._streams is not None, "streams groups need their code"
+        return self._streams()
+
+    def adopt(self, group: ConsumerGroup | StreamsGroup, partition: int) -> None:
         """Registers a group under its name. The caller holds the lock."""
         before = self.groups.get(group.group_id)
         if before is group:
@@ -297,12 +323,14 @@ class GroupCoordinator:
         self._by_partition.setdefault(partition, set()).add(group.group_id)
         if before is not None:
             self._forget(before, RebalanceInProgress())
-            self.consumers.resume(group)
+            self._resume(group)
         group.expose(self.table, partition)
 
-    def replace_by_classic(self, group: ConsumerGroup, classic: ClassicGroup) -> None:
-        """Replaces a consumer group by this classic group. The caller holds the lock."""
-        self.consumers.forget(group)
+    def replace_by_classic(
+        self, group: ConsumerGroup | StreamsGroup, classic: ClassicGroup
+    ) -> None:
+        """Replaces a group by this classic group. The caller holds the lock."""
+        self._forget(group, RebalanceInProgress())
         self.groups[group.group_id] = classic
         self._rebalances.resume(classic)
         classic.expose(self.table, self.journal.partition_of(group.group_id))
@@ -315,6 +343,8 @@ class GroupCoordinator:
         """Returns the tombstones of a group, without those of its offsets."""
         if group.group_type == "classic":
             return [(group_key(group.group_id), None)]
+        if group.group_type == "streams":
+            return self.streams.tombstones(group)
         from barnabas.coordinator.groups.consumer_records import group_tombstones
 
         return group_tombstones(group)
@@ -381,6 +411,8 @@ class GroupCoordinator:
                     group = self._new_group(group_id, partition, asked)
                 if group.group_type == "consumer" and group.members:
                     self.classic_members.join(group, asked, answer)
+                elif group.group_type == "streams" and group.members:
+                    answer(JoinResult(InconsistentGroupProtocol()))
                 else:
                     self._rebalances.join(self._as_classic(group, partition), asked, answer)
         except KafkaError as error:
@@ -394,7 +426,8 @@ class GroupCoordinator:
         return self._group_or_new(group_id, partition)
 
     def _as_classic(self, group: Group, partition: int) -> ClassicGroup:
-        """Turns a consumer group without members into a group of its next member's protocol."""
+        """Turns a group of another protocol without members into a group of its next member's
+        protocol."""
         if group.group_type == "classic":
             return group
         entries = self.tombstones_of(group)
@@ -452,13 +485,13 @@ class GroupCoordinator:
                 raise CoordinatorNotAvailable()
             return self._rebalances.leave(group, leaving)
 
-    def _group_of_members(self, group_id: str) -> Group:
-        """Returns the group that a client claims to be a member of."""
+    def _group_of_members(self, group_id: str) -> ClassicGroup | ConsumerGroup:
+        """Returns the group that a client of the classic protocol claims to be a member of."""
         if not group_id:
             raise InvalidGroupId()
         self.check(group_id)
         group = self.groups.get(group_id)
-        if group is None:
+        if group is None or group.group_type == "streams":
             raise UnknownMemberId()
         return group
 
@@ -510,9 +543,11 @@ class GroupCoordinator:
                 return
             if member_id is None and member_epoch < 0:
                 return  # an administrator, or a client that sends no member id
-            member = group.member(member_id or "")
-            if member_epoch != member.epoch:
-                raise IllegalGeneration() if member.classic is not None else StaleMemberEpoch()
+            if member_epoch == group.member(member_id or "").epoch:
+                return
+            if group.group_type == "consumer" and group.member(member_id or "").classic is not None:
+                raise IllegalGeneration()
+            raise StaleMemberEpoch()
 
     def committed(self, group_id: str) -> Rows:
         """Returns a copy of all committed offsets of a group."""
@@ -576,7 +611,7 @@ class GroupCoordinator:
                 try:
                     if any(other.replay(partition, record) for other in self.others):
                         continue
-                    found = read_record(record) or self._read_consumer_record(record)
+                    found = read_record(record) or self._read_member_record(record)
                 except (MalformedMessage, UnsupportedVersion, ValueError) as error:
                     log.warning("skipped the record at offset %d: %s", record.offset, error)
                     continue
@@ -585,7 +620,7 @@ class GroupCoordinator:
                 elif isinstance(found, GroupRecord):
                     self._replay_group(partition, found)
                 elif found is not None:
-                    self._replay_consumer(partition, found)
+                    self._replay_members(partition, found)
 
     def _replay_offset(self, partition: int, found: OffsetRecord, producer_id: int | None) -> None:
         group_id, topic, index, committed = found
@@ -615,39 +650,51 @@ class GroupCoordinator:
             del self.groups[group_id]
             self._by_partition[partition].discard(group_id)
 
-    def _read_consumer_record(self, record: Record) -> ConsumerRecord | None:
+    def _read_member_record(self, record: Record) -> ConsumerRecord | StreamsRecord | None:
+        """Decodes a record of a consumer or streams group."""
         key = record.key
-        if key is None or not FIRST_CONSUMER_TYPE <= key[0] << 8 | key[1] <= LAST_CONSUMER_TYPE:
+        number = -1 if key is None else key[0] << 8 | key[1]
+        if FIRST_STREAMS_TYPE <= number <= LAST_STREAMS_TYPE:
+            return self.streams.read(record)
+        if not FIRST_CONSUMER_TYPE <= number <= LAST_CONSUMER_TYPE:
             return None
         from barnabas.coordinator.groups.consumer_records import read_consumer_record
 
         return read_consumer_record(record)
 
-    def _replay_consumer(self, partition: int, found: ConsumerRecord) -> None:
-        from barnabas.coordinator.groups.consumer_group import ConsumerGroup
-        from barnabas.coordinator.groups.consumer_records import GROUP, replay
-
+    def _replay_members(self, partition: int, found: ConsumerRecord | StreamsRecord) -> None:
         group = self.groups.get(found.group_id)
-        if group is None or group.group_type == "classic":
+        kind = found.group_type
+        if group is None or group.group_type != kind:
             if found.value is None:
                 return
             self._new_entry(found.group_id, partition)
-            group = self.groups[found.group_id] = ConsumerGroup(found.group_id)
-            group.fresh = False
-        if found.name == GROUP and found.value is None:
+            group = self.groups[found.group_id] = self._loaded_group(kind, found.group_id)
+        if found.ends_group:
             self._replay_end(partition, found.group_id)
-        else:
+        elif group.group_type == "consumer" and found.group_type == "consumer":
+            from barnabas.coordinator.groups.consumer_records import replay
+
             replay(group, found)
+        else:
+            self.streams.replay(group, found)
+
+    def _loaded_group(self, kind: str, group_id: str) -> ConsumerGroup | StreamsGroup:
+        """Returns a new group, for records of the log."""
+        if kind == "streams":
+            return self.streams.loaded_group(group_id)
+        from barnabas.coordinator.groups.consumer_group import ConsumerGroup
+
+        group = ConsumerGroup(group_id)
+        group.fresh = False
+        return group
 
     def loaded(self, partition: int) -> None:
         """Starts the sessions of the members that were read from the log."""
         with self.lock:
             for group_id in self._by_partition.get(partition, ()):
                 group = self.groups[group_id]
-                if group.group_type == "classic":
-                    self._rebalances.resume(group)
-                else:
-                    self.consumers.resume(group)
+                self._resume(group)
                 group.expose(self.table, partition)
             for other in self.others:
                 other.loaded(partition)

@@ -1,4 +1,4 @@
-"""Writes of consumer and share groups, and the requests that are answered when they are durable.
+"""Writes of all groups but classic ones, and the requests that are answered when they are durable.
 
 A group changes in memory first and is then written, so that the next request continues from the new
 state without waiting for the disk. A request is answered only when the log has the state that its

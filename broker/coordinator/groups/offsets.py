@@ -246,7 +246,7 @@ def _counts_from(group: Group | None, topic: str) -> int | None:
     offset does not expire."""
     if group is None or group.protocol_type is None:
         return COMMIT_TIME
-    if group.group_type == "consumer":
+    if group.group_type != "classic":
         return None if group.is_subscribed_to(topic) else COMMIT_TIME
     if group.state == EMPTY:
         return COMMIT_TIME if group.empty_since_ms is None else group.empty_since_ms

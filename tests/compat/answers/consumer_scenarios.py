@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from compat.answers.asking import Asker
+from compat.answers.streams_scenarios import streams_group
 from compat.support import CALL_TIMEOUT_S, create_topic
 
 from barnabas.wire import Struct, response
@@ -120,6 +121,10 @@ def consumer_group_heartbeat(asker: Asker) -> None:
     ask("leaves", memberId="two", memberEpoch=-1)
     ask("leaves again", memberId="two", memberEpoch=-1)
     _static_members(asker, ask)
+    streams = streams_group(asker)
+    ask("a group of the streams protocol", "streams", **first(asker, "four"))
+    streams.leave("one")
+    ask("such a group without members", "streams", **first(asker, "four"))
     if asker.version >= 1:
         regex = first(asker, "three") | {"subscribedTopicNames": None}
         ask("no regular expression", "r", **regex | {"subscribedTopicRegex": "a("})
@@ -174,6 +179,7 @@ def consumer_group_describe(asker: Asker) -> None:
     asker.ask("no group", groupIds=[""])
     asker.ask("nothing", groupIds=[])
     asker.ask("two groups", groupIds=[group.name, NO_GROUP])
+    asker.ask("a group of the streams protocol", groupIds=[streams_group(asker).name])
 
 
 def commits_of_consumers(asker: Asker, ask: Any) -> None:

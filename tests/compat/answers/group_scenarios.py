@@ -16,6 +16,11 @@ from compat.answers.consumer_scenarios import (
     consumer_group,
     reads_of_consumers,
 )
+from compat.answers.streams_scenarios import (
+    commits_of_streams,
+    reads_of_streams,
+    streams_group,
+)
 from compat.support import create_topic
 
 from barnabas.wire import Struct
@@ -26,6 +31,7 @@ NO_GROUP = "no-such-group"
 JOIN, SYNC, LEAVE, COMMIT, DESCRIBE = 11, 14, 13, 8, 15
 RANGE, ROUND_ROBIN = "range", "roundrobin"
 CONSUMERS_COMMIT_FROM = 9
+NEWER_JOIN_FROM, NEWER_FROM = 2, 1  # versions that a Kafka with streams groups answers
 ID_REQUIRED_FROM, MEMBER_ID_REQUIRED = 4, 79  # KIP-394
 EMPTY_ATTEMPTS_MAX, EMPTY_AGAIN_S = 100, 0.05
 
@@ -164,6 +170,13 @@ def join_group(asker: Asker) -> None:
         awaits = awaiting_a_member(asker, "e").name.removeprefix(f"{asker.topic}-")
         ask("another protocol type, in an empty group", awaits, protocolType="connect")
         ask("the protocol type of an empty group", awaits)
+    if asker.version >= NEWER_JOIN_FROM:
+        streams = streams_group(asker)
+        ask("a group of the streams protocol", "streams")
+        ask("unknown member of such a group", "streams", memberId="nobody")
+        streams.leave("one")
+        first = ask("such a group without members", "streams")
+        assert asker.version >= ID_REQUIRED_FROM or not first.errorCode
     if asker.version >= 5:
         static_members(asker, ask)
 
@@ -231,6 +244,8 @@ def sync_group(asker: Asker) -> None:
     ask("the leader again", assignments=[])
     group.leave()
     ask("after leaving")
+    if asker.version >= NEWER_FROM:
+        in_streams(asker, ask)
 
 
 def heartbeat(asker: Asker) -> None:
@@ -252,6 +267,16 @@ def heartbeat(asker: Asker) -> None:
         ask("a static member that is not there", groupInstanceId="nobody")
     group.leave()
     ask("after leaving")
+    if asker.version >= NEWER_FROM:
+        in_streams(asker, ask)
+
+
+def in_streams(asker: Asker, ask: Any) -> None:
+    """The classic protocol in a group of the streams protocol."""
+    streams = streams_group(asker)
+    ask("a group of the streams protocol", groupId=streams.name, memberId="one")
+    streams.leave("one")
+    ask("such a group without members", groupId=streams.name, memberId="one")
 
 
 def leave_group(asker: Asker) -> None:
@@ -274,6 +299,8 @@ def leave_group(asker: Asker) -> None:
             {"memberId": group.member, "groupInstanceId": None},
         ]
         asker.ask("two at once", groupId=group.name, members=rows)
+    if asker.version >= NEWER_FROM:
+        ask("a group of the streams protocol", "one", streams_group(asker).name)
 
 
 def offset_commit(asker: Asker) -> None:
@@ -333,6 +360,7 @@ def offset_commit(asker: Asker) -> None:
     ask("after leaving", group.name, **mine)
     if asker.version >= CONSUMERS_COMMIT_FROM:
         commits_of_consumers(asker, ask)
+        commits_of_streams(asker, ask)
 
 
 def offset_fetch(asker: Asker) -> None:
@@ -373,6 +401,7 @@ def offset_fetch(asker: Asker) -> None:
     if asker.version >= 9:
         ask("a member that is not there", group.name, wanted(True, 0), memberId="x", memberEpoch=1)
         reads_of_consumers(asker, ask, wanted(True, 0))
+        reads_of_streams(asker, ask, wanted(True, 0))
 
 
 def describe_groups(asker: Asker) -> None:
@@ -395,6 +424,7 @@ def describe_groups(asker: Asker) -> None:
     consumers = consumer_group(asker)
     asker.ask("a group of the consumer protocol", groups=[consumers.name])
     consumers.leave("one")
+    asker.ask("a group of the streams protocol", groups=[streams_group(asker).name])
 
 
 def list_groups(asker: Asker) -> None:
@@ -417,6 +447,11 @@ def list_groups(asker: Asker) -> None:
         asker.ask("that assigns", statesFilter=["assigning"], typesFilter=["consumer"])
         consumers.leave("two").leave("one")
         asker.ask("that is empty", typesFilter=["consumer"])
+        streams = streams_group(asker)
+        asker.ask("a group of the streams protocol", typesFilter=["Streams"])
+        asker.ask("that is not ready", statesFilter=["not_ready"], typesFilter=["streams"])
+        streams.leave("one")
+        asker.ask("that has no members", typesFilter=["streams"])
 
 
 def delete_groups(asker: Asker) -> None:
@@ -437,6 +472,11 @@ def delete_groups(asker: Asker) -> None:
     consumers.leave("one")
     asker.ask("after it left", groupsNames=[consumers.name])
     asker.ask("and again", groupsNames=[consumers.name])
+    streams = streams_group(asker)
+    asker.ask("with a member of the streams protocol", groupsNames=[streams.name])
+    streams.leave("one")
+    asker.ask("without one", groupsNames=[streams.name])
+    asker.ask("and once more", groupsNames=[streams.name])
 
 
 def offset_delete(asker: Asker) -> None:
@@ -460,6 +500,11 @@ def offset_delete(asker: Asker) -> None:
     ask("a topic that consumers subscribe to", consumers.name, asker.topic, 0)
     consumers.leave("one")
     ask("after they left", consumers.name, asker.topic, 0)
+    streams = streams_group(asker)
+    ask("a topic that a streams group reads", streams.name, asker.topic, 0)
+    ask("unknown topic of a streams group", streams.name, NO_TOPIC, 0)
+    streams.leave("one")
+    ask("after its member left", streams.name, asker.topic, 0)
 
 
 GROUP_SCENARIOS = {

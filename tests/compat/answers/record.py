@@ -32,6 +32,10 @@ Recorded = dict[tuple[int, int], tuple[str, dict[str, Any]]]
 # Where Barnabas differs on purpose: (key, version or None for all, case or None) -> why.
 ALLOWED: dict[tuple[int, int | None, str | None], str] = {
     (55, 2, "the metadata"): "the controller's addresses are those of the broker",
+    (88, None, "and does not yet"): (
+        "the member's tasks again, because an answer may have been lost; Kafka fences a member that"
+        " did not hear what to revoke"
+    ),
     (9, 0, "a group without a name"): "INVALID_GROUP_ID; Kafka fails on the path of its node",
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 from compat.answers.asking import SOFTWARE, Asker
 from compat.answers.group_scenarios import GROUP_SCENARIOS
 from compat.answers.share_scenarios import SHARE_SCENARIOS
+from compat.answers.streams_scenarios import STREAMS_SCENARIOS
 from compat.answers.transaction_scenarios import TRANSACTION_SCENARIOS
 from compat.support import CALL_TIMEOUT_S, create_topic
 
@@ -696,6 +697,7 @@ SCENARIOS: dict[int, Callable[[Asker], None]] = {
 } | GROUP_SCENARIOS
 SCENARIOS |= TRANSACTION_SCENARIOS
 SCENARIOS |= SHARE_SCENARIOS
+SCENARIOS |= STREAMS_SCENARIOS
 
 
 def answers_to(address: str, key: int, version: int) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from compat.answers.asking import Asker
 from compat.answers.group_scenarios import NO_GROUP, NO_TOPIC, NO_TOPIC_ID, Group
+from compat.answers.streams_scenarios import streams_group
 from compat.support import CALL_TIMEOUT_S, create_topic, produce_batch
 
 from barnabas.wire import Struct
@@ -120,6 +121,9 @@ def heartbeat(asker: Asker) -> None:
     Group(asker, "classic").join()
     classic = {"groupId": f"{asker.topic}-classic", "memberEpoch": 0}
     ask("a classic group", **classic, subscribedTopicNames=[asker.topic])
+    streams = streams_group(asker)
+    first = {"memberEpoch": 0, "subscribedTopicNames": [asker.topic]}
+    ask("a group of the streams protocol", groupId=streams.name, **first)
     ask("leaves", memberEpoch=-1)
     ask("has left")
 

@@ -10,6 +10,7 @@ from compat.java.driver import missing
 from compat.java.tool_runner import ToolRunner
 from compat.support import KAFKA, Broker, Wire, produce_batch
 from share.share_member import ShareMember, configure
+from streams.streams_wire import StreamsMember
 from transactions.dialogue import Talk
 
 from barnabas.wire import request
@@ -283,6 +284,35 @@ def test_share_groups(tool: Tool, topic: Callable[..., str], broker: Broker) -> 
     assert name not in tool("share-groups", "--describe", "--group", group).replace(group, "")
     assert "successful" in tool("share-groups", "--delete", "--group", group)
     assert group not in tool("share-groups", "--list").split()
+
+
+def test_streams_groups(tool: Tool, topic: Callable[..., str], broker: Broker) -> None:
+    """kafka-streams-groups.sh lists, describes, resets and deletes."""
+    name = topic(2)
+    group = f"{name}-streams"
+    produce_batch(broker.address, name, [b"one", b"two", b"three"])
+    assert configure(broker.address, group, streams_initial_rebalance_delay_ms="0") == 0
+    changelog = f"{group}-store-changelog"
+    member = StreamsMember(broker.address, group, name, changelogs=[changelog]).join()
+    assert member.commit(name, {0: 1, 1: 0}) == 0
+    assert re.search(rf"{group}\s+Stable", tool("streams-groups", "--list", "--state"))
+    of = ("--describe", "--group", group)
+    assert re.search(rf"{group}\s+{name}\s+0\s+2\n", tool("streams-groups", *of)), "its lag"
+    assert re.search(rf"{group}\s.*Stable\s+1\b", tool("streams-groups", *of, "--state"))
+    members = tool("streams-groups", *of, "--members", "--verbose")
+    assert re.search(rf"{group}\s.*m1\s.*ACTIVE: 0:\[0,1\]", members), members
+    told = tool("streams-groups", *of, "--offsets", "--verbose")
+    assert re.search(rf"{group}\s+{name}\s+0\s+1\s+-\s+3\s+2\b", told), told
+    reset = ("--reset-offsets", "--group", group, "--to-earliest", "--all-input-topics")
+    assert "only be reset if the group" in tool("streams-groups", *reset, "--execute")
+    assert member.leave() == 0
+    told = tool("streams-groups", *reset, "--execute")
+    assert re.search(rf"{group}\s+{name}\s+0\s+0\b", told), told
+    offsets = ("--delete-offsets", "--group", group, "--input-topic", name)
+    tool("streams-groups", *offsets)
+    told = tool("streams-groups", "--delete", "--group", group)
+    assert "successful" in told, told
+    assert group not in tool("streams-groups", "--list").split()
 
 
 def test_groups_of_every_kind(tool: Tool, topic: Callable[..., str], broker: Broker) -> None:

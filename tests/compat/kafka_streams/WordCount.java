@@ -1,7 +1,8 @@
 // Word count with Kafka Streams, exactly once (v2), until standard input ends.
 //
-//   WordCount ADDRESS APPLICATION STATE_DIR SESSION_MS TRANSACTION_MS
+//   WordCount ADDRESS APPLICATION STATE_DIR SESSION_MS TRANSACTION_MS PROTOCOL
 //
+// PROTOCOL is classic or streams (KIP-1071, whose session timeout the broker sets).
 // Lines of words come from the topic "lines". Each count of a word goes to "counts", each count of a
 // word within its day to "days" (key WORD@DAY); no cache lies between, so that the records of a key
 // are 1, 2, 3 and so on. Both counts are kept in stores of their own (in Kafka: a compacted topic,
@@ -74,9 +75,12 @@ public class WordCount {
         // So that there are old segments for the cleaner, and for DeleteRecords to end.
         settings.put(StreamsConfig.topicPrefix("segment.ms"), "1000");
         settings.put(StreamsConfig.topicPrefix("min.cleanable.dirty.ratio"), "0.01");
-        int session = Integer.parseInt(arguments[3]);
-        settings.put(StreamsConfig.mainConsumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), session);
-        settings.put(StreamsConfig.mainConsumerPrefix(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG), session / 8);
+        settings.put(StreamsConfig.GROUP_PROTOCOL_CONFIG, arguments[5]);
+        if (arguments[5].equals("classic")) {
+            int session = Integer.parseInt(arguments[3]);
+            settings.put(StreamsConfig.mainConsumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), session);
+            settings.put(StreamsConfig.mainConsumerPrefix(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG), session / 8);
+        }
         settings.put(StreamsConfig.producerPrefix(ProducerConfig.TRANSACTION_TIMEOUT_CONFIG),
             Integer.parseInt(arguments[4]));
         settings.put(StreamsConfig.producerPrefix(ProducerConfig.LINGER_MS_CONFIG), 5);

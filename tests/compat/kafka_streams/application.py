@@ -34,13 +34,16 @@ def missing() -> str | None:
 class Application:
     """The program, and its output."""
 
-    def __init__(self, address: str, folder: Path) -> None:
+    def __init__(
+        self, address: str, folder: Path, protocol: str = "classic", state: str = "state"
+    ) -> None:
+        """`protocol`: classic or streams. `state`: the folder of its local state in `folder`."""
         self.said: list[str] = []
         self._heard = threading.Condition()
         classes = driver.compiled(KAFKA, SOURCE)
         *start, libs = rival.java(KAFKA, folder / "streams.log", heap=("-Xmx512M",))
         start[1:1] = ["-XX:TieredStopAtLevel=1", "-Xshare:auto", f"-Djava.io.tmpdir={folder}"]
-        settings = [NAME, folder / "state", SESSION_MS, TRANSACTION_MS]
+        settings = [NAME, folder / state, SESSION_MS, TRANSACTION_MS, protocol]
         with open(folder / "streams.err", "a") as errors:
             self.process = subprocess.Popen(
                 [*start, f"{classes}:{libs}", "WordCount", address, *map(str, settings)],
