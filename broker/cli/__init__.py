@@ -23,7 +23,7 @@ COMMANDS = {
     "produce": "send lines of standard input or of files as records",
     "consume": "print the records of a topic, byte for byte",
     "offsets": "show the first and the end offset of partitions, and the offset of a time",
-    "groups": "list, describe, reset and delete consumer and share groups",
+    "groups": "list, describe, reset and delete consumer, share and streams groups",
     "transactions": "list, describe and abort transactions; find hanging ones",
     "configs": "show and change settings of topics and brokers, and levels of loggers",
     "config": "check a settings file: which lines have an effect, which are refused, and why",

@@ -22,7 +22,6 @@ from barnabas.client.groups import (
     commit_offsets,
     committed_offsets,
     delete_groups,
-    describe_group,
     list_groups,
 )
 from barnabas.client.share_groups import PROTOCOL as SHARE
@@ -32,6 +31,7 @@ from barnabas.client.share_groups import (
     describe_share_group,
     share_positions,
 )
+from barnabas.client.streams_groups import describe_committing_group
 from barnabas.errors import GroupIdNotFound, UnknownTopicOrPartition, UnsupportedVersion
 
 EPILOG = """\
@@ -167,7 +167,7 @@ def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
 def _found(cluster: Cluster, group_id: str) -> Group:
     """Returns a group of any type. Raises GroupIdNotFound."""
     try:
-        return describe_group(cluster, group_id)
+        return describe_committing_group(cluster, group_id)
     except GroupIdNotFound as error:
         try:
             return describe_share_group(cluster, group_id)
@@ -201,7 +201,7 @@ def _positions(
 
 
 def _in_consumer_group(group: Group, member: GroupMember) -> dict[str, Any]:
-    """Returns the additional fields of a member of a consumer group (KIP-848)."""
+    """Returns the additional fields of a member of a consumer or streams group."""
     if group.epoch is None:
         return {}
     target = {topic: list(owned) for topic, owned in (member.target or {}).items()}
@@ -213,7 +213,7 @@ def _say_group(group: Group) -> None:
     if group.epoch is None:
         say(said)
         return
-    say(f"{said}, consumer group at epoch {group.epoch} (assignment {group.target_epoch})")
+    say(f"{said}, {group.kind} group at epoch {group.epoch} (assignment {group.target_epoch})")
     rows = [
         [m.member_id, m.kind, m.epoch, _short(m.assignment), _short(m.target or {})]
         for m in group.members

@@ -44,14 +44,14 @@ class GroupListing:
 @dataclass(frozen=True, slots=True)
 class GroupMember:
     """One member of a group. `assignment`: topic -> partitions that the member has; `kind`: the
-    protocol that the member uses, classic or consumer."""
+    protocol that the member uses: classic, consumer or streams."""
 
     member_id: str
     instance_id: str | None
     client_id: str
     host: str
     assignment: Mapping[str, tuple[int, ...]]
-    # Only of consumer groups (KIP-848):
+    # Only of consumer groups (KIP-848) and streams groups (KIP-1071):
     epoch: int | None = None
     target: Mapping[str, tuple[int, ...]] | None = None  # its target assignment
     kind: str = "classic"
@@ -68,7 +68,7 @@ class Group:
     assignor: str
     members: list[GroupMember] = field(default_factory=list)
     kind: str = "classic"
-    # Only of consumer groups:
+    # Only of consumer and streams groups:
     epoch: int | None = None
     target_epoch: int | None = None
 

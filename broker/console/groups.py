@@ -11,10 +11,10 @@ from barnabas.client.groups import (
     Offsets,
     committed_offsets,
     delete_groups,
-    describe_group,
     list_groups,
 )
 from barnabas.client.share_groups import SharePosition, describe_share_group, share_positions
+from barnabas.client.streams_groups import describe_committing_group
 from barnabas.console.topics import sliced
 from barnabas.console.visit import BadParameter, Moved, Page, Visit
 
@@ -59,7 +59,9 @@ def one_group(visit: Visit) -> Page:
     group_id = visit.needed("id")
     client = visit.client
     is_share = visit.text("kind") == SHARE
-    group: Group = (describe_share_group if is_share else describe_group)(client, group_id)
+    group: Group = (describe_share_group if is_share else describe_committing_group)(
+        client, group_id
+    )
     if is_share:
         places = visit.part(lambda: _of_shares(share_positions(client, group_id)))
     else:

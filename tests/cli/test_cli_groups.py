@@ -9,6 +9,7 @@ from cli.conftest import Run
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as At
 from share.share_member import ShareMember, configure
+from streams.streams_wire import StreamsMember
 
 pytestmark = pytest.mark.takes(seconds=20)
 
@@ -125,6 +126,27 @@ def test_what_is_refused(barnabas: Run, filled: str, group: str, tmp_path):
     assert got.status == 1 and "line 1 is not TOPIC,PARTITION,OFFSET" in got.err
     wrong = barnabas("groups", "reset", group, "--topic", filled, "--to", "somewhere")
     assert wrong.status == 2 and "neither earliest, latest nor an offset" in wrong.err
+
+
+def test_a_streams_group(barnabas: Run, address: str, filled: str, group: str):
+    """Its members own the partitions that their tasks read."""
+    assert configure(address, group, streams_initial_rebalance_delay_ms="0") == 0
+    member = StreamsMember(address, group, filled, version=0).join()
+    assert member.commit(filled, {0: 1}) == 0
+    (told,) = json.loads(barnabas("groups", "describe", group, "--json").text)
+    assert (told["type"], told["state"]) == ("streams", "Stable")
+    assert told["assignor"] in ("sticky", "")  # Kafka 4.3 does not name it
+    assert (told["epoch"], told["members"][0]["epoch"]) == (member.epoch, member.epoch)
+    assert told["members"][0]["assignment"] == {filled: member.active}
+    first = told["partitions"][0]
+    assert (first["committed"], first["end"], first["lag"], first["member"]) == (1, 3, 2, "m1")
+    assert "streams group at epoch" in barnabas("groups", "describe", group).err
+    assert "NON_EMPTY_GROUP" in barnabas("groups", "delete", group).err
+    assert member.leave() == 0
+    assert barnabas("groups", "reset", group, "--all-topics", "--to", "earliest").status == 0
+    assert committed(address, group, filled, 1) == [0]
+    assert barnabas("groups", "delete", group).status == 0
+    assert group not in barnabas("groups", "list").text
 
 
 def test_a_share_group(barnabas: Run, address: str, filled: str, group: str):
