@@ -248,6 +248,21 @@ def test_a_stored_topology_that_nothing_fits_does_not_stop_the_load():
     assert set(rig.group.members) == {"a"} and rig.group.configured is None
 
 
+def test_topics_that_change_while_the_group_loads_are_seen():
+    """The topology was configured for the topics of the load, and they changed back."""
+    rig = StreamsRig({"t": 4})
+    one = Instance(rig, "a")
+    settle(one)
+    rig.set_topics(t=2)
+    rig.crash()
+    rig.set_topics(t=4)
+    settle(one)
+    assert one.active == [0, 1, 2, 3]
+    second = Instance(rig, "b")
+    settle(one, second)
+    assert (one.active, second.active) == ([0, 1], [2, 3])
+
+
 def test_a_write_that_fails_is_written_again():
     rig = StreamsRig(immediately=False)
     one = Instance(rig, "a")

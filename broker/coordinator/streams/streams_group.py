@@ -84,6 +84,7 @@ class StreamsGroup:
         "behind",
         "catches_up_later",
         "configured",
+        "configured_hash",
         "dead",
         "deletions",
         "endpoint_epoch",
@@ -133,7 +134,8 @@ class StreamsGroup:
         self.dead = False
         self.holders = TaskHolders()  # derived from the members
         # These fields are not in the log.
-        self.configured: Configured | None = None  # for `views`
+        self.configured: Configured | None = None  # of topics with `configured_hash`
+        self.configured_hash = NO_TOPICS_HASH
         self.views: TopicViews | None = None  # the topics at the last heartbeat
         self.source_ids: Mapping[str, tuple[bytes, ...]] = {}  # of each subtopology's inputs
         self.shutdown_by: str | None = None  # the member that requested it
@@ -205,9 +207,9 @@ class StreamsGroup:
 
     # -- changes --------------------------------------------------------------------------------
 
-    def configure(self, configured: Configured, views: TopicViews) -> None:
-        """Takes the configured topology and the topics that it was made from."""
-        self.configured, self.views = configured, views
+    def configure(self, configured: Configured, views: TopicViews, metadata_hash: int) -> None:
+        """Takes the configured topology, and the topics that it was made from with their hash."""
+        self.configured, self.views, self.configured_hash = configured, views, metadata_hash
         assert self.topology is not None
         source_ids = {
             row.subtopology_id: tuple(

@@ -246,7 +246,7 @@ class StreamsHeartbeats:
             entries.append(records.topology_entry(group_id, topology))
             group.topology = topology
         member, bumps = self._enter(group, before, replaced, asked, entries)
-        group.configure(made, views)
+        group.configure(made, views, metadata_hash)
         if self._next_epoch(group, bumps, metadata_hash, settings):
             head.append(records.group_entry(group))
         if was_empty:
@@ -561,7 +561,8 @@ class StreamsHeartbeats:
             views = self._dependencies.topics()
             # The next heartbeat says that no topics fit any more, or that the log is damaged.
             with suppress(KafkaError, IndexError, ValueError):
-                group.configure(configured(group.topology, partial(_partition_count, views)), views)
+                made = configured(group.topology, partial(_partition_count, views))
+                group.configure(made, views, views.hash_of(group.topology.required_topics()))
             group.views = None  # the next heartbeat compares the hash of the topics
         session_ms = self._dependencies.settings(group.group_id).session_ms
         for member in group.members.values():
@@ -693,7 +694,7 @@ def _configuration(
     if group.configured is not None and group.views is views:
         return group.configured, group.metadata_hash
     metadata_hash = views.hash_of(topology.required_topics())
-    if group.configured is not None and metadata_hash == group.metadata_hash:
+    if group.configured is not None and metadata_hash == group.configured_hash:
         return group.configured, metadata_hash
     return configured(topology, partial(_partition_count, views)), metadata_hash
 
