@@ -30,6 +30,7 @@ RUNS = {
     "cluster elect": ("", ""),
     "cluster reassign": ("", ""),
     "cluster drain": ("1", "no live broker"),
+    "cluster features": ("", ""),
     "topics list": ("", ""),
     "topics create": ("created", ""),
     "topics describe": ("news", ""),
