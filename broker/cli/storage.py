@@ -230,7 +230,7 @@ def _list_backups(arguments: argparse.Namespace) -> int:
     from barnabas.spark.files import files_at
 
     try:
-        found = list(backups_in(files_at(arguments.source)))
+        found = backups_in(files_at(arguments.source))
     except EXPECTED as error:
         return fail(str(error))
     rows = [

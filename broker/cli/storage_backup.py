@@ -151,7 +151,7 @@ def back_up(given: Sequence[Path], url: str, advance: Advance) -> dict[str, Any]
     if isinstance(store, LocalFiles):  # the files contain records and credentials
         store.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     began = time.monotonic()
-    earlier = list(backups_in(store))
+    earlier = backups_in(store)
     known = {row.path: row for row in earlier[-1].entries} if earlier else {}
     stored = {part for backup in earlier for row in backup.entries for part in row.parts}
     added = _Parts(store, stored)
@@ -265,12 +265,11 @@ def _check_path(path: str) -> None:
         raise ValueError(f"{path!r} is no path of a log directory")
 
 
-def backups_in(store: Files) -> Iterator[Backup]:
-    """Yields the complete backups, oldest first. Raises NoBackup, CheckpointError, OSError."""
-    for name in store.names(BACKUPS):
-        path = f"{BACKUPS}/{name}"
-        if name.endswith(".json"):
-            yield _decoded(store.read(path), store.shown(path))
+def backups_in(store: Files) -> list[Backup]:
+    """Returns the complete backups, oldest first. Raises NoBackup, CheckpointError, OSError."""
+    paths = [f"{BACKUPS}/{name}" for name in store.names(BACKUPS) if name.endswith(".json")]
+    found = [_decoded(store.read(path), store.shown(path)) for path in paths]
+    return sorted(found, key=lambda backup: (backup.taken_at_ms, backup.name))
 
 
 # -- restore --------------------------------------------------------------------------------------

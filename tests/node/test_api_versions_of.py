@@ -8,8 +8,8 @@ from node.test_settings import broker_with, create, fetch, produce, wire_to
 from oracle.api_versions import API_VERSIONS, RECORDED, asked, ranges, refusals
 
 RELEASES = {"3.9": "3.9.2", "4.4": "4.4.0"}
-# UnregisterBroker, voters of KRaft, streams groups, and 94: this broker has none of them.
-NOT_SERVED = {64, 80, 81, 88, 89, 93, 94}
+# UnregisterBroker, voters of KRaft, and 94: this broker has none of them.
+NOT_SERVED = {64, 80, 81, 94}
 PRODUCE = 0
 
 

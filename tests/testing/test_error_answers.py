@@ -123,6 +123,8 @@ SAYS_MORE = {
     "DescribeTransactions",
     "ElectLeaders",
     "GetTelemetrySubscriptions",
+    "StreamsGroupDescribe",
+    "StreamsGroupHeartbeat",
 }
 # The handler refuses the whole request where the schema has the error at a topic.
 OF_THE_WHOLE = {
