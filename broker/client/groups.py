@@ -120,14 +120,14 @@ def describe_group(cluster: Cluster, group_id: str) -> Group:
     return Group(group_id, row.groupState, row.protocolType, row.protocolData, members)
 
 
-def describe_consumer_group(cluster: Cluster, group_id: str) -> Group | None:
-    """Returns a group of the consumer protocol (KIP-848); None when there is no such group, or the
-    brokers do not support the protocol."""
+def description_of(cluster: Cluster, key: int, group_id: str) -> Struct | None:
+    """Returns the row of a group of the consumer or the streams protocol. `key`: the API that
+    describes it. None when there is no such group, or the brokers do not support the protocol."""
 
     def step(connection: Connection) -> Struct | None:
-        body = request(DESCRIBE_CONSUMERS).cls(groupIds=[group_id])
+        body = request(key).cls(groupIds=[group_id])
         try:
-            (row,) = connection.call(DESCRIBE_CONSUMERS, body).groups
+            (row,) = connection.call(key, body).groups
         except NotSpokenByBroker:
             return None
         if row.errorCode in (GroupIdNotFound.code, UnsupportedVersion.code):
@@ -135,7 +135,13 @@ def describe_consumer_group(cluster: Cluster, group_id: str) -> Group | None:
         raise_for(row.errorCode, f"group {group_id}", row.errorMessage)
         return row
 
-    row = with_coordinator(cluster, group_id, step)
+    return with_coordinator(cluster, group_id, step)
+
+
+def describe_consumer_group(cluster: Cluster, group_id: str) -> Group | None:
+    """Returns a group of the consumer protocol (KIP-848); None when there is no such group, or the
+    brokers do not support the protocol."""
+    row = description_of(cluster, DESCRIBE_CONSUMERS, group_id)
     if row is None:
         return None
 

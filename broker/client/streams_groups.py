@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.connection import Connection
-from barnabas.client.failures import NotSpokenByBroker, raise_for
-from barnabas.client.groups import Group, GroupMember, describe_group, with_coordinator
-from barnabas.errors import GroupIdNotFound, UnknownTopicOrPartition, UnsupportedVersion
-from barnabas.wire import Struct, request
+from barnabas.client.groups import Group, GroupMember, describe_group, description_of
+from barnabas.errors import GroupIdNotFound, UnknownTopicOrPartition
+from barnabas.wire import Struct
 
 DESCRIBE = 89
 PROTOCOL = "streams"
@@ -30,19 +28,7 @@ def describe_streams_group(cluster: Cluster, group_id: str) -> Group | None:
     """Returns a group of the streams protocol; None when there is no such group, or the brokers do
     not support the protocol. A member's assignment has the partitions that its active tasks read.
     Raises KafkaError, ClientError."""
-
-    def step(connection: Connection) -> Struct | None:
-        body = request(DESCRIBE).cls(groupIds=[group_id])
-        try:
-            (row,) = connection.call(DESCRIBE, body).groups
-        except NotSpokenByBroker:
-            return None
-        if row.errorCode in (GroupIdNotFound.code, UnsupportedVersion.code):
-            return None
-        raise_for(row.errorCode, f"group {group_id}", row.errorMessage)
-        return row
-
-    row = with_coordinator(cluster, group_id, step)
+    row = description_of(cluster, DESCRIBE, group_id)
     if row is None:
         return None
     inputs = _inputs(cluster, row)
