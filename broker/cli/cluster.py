@@ -546,9 +546,11 @@ def _drain(cluster: Cluster, arguments: argparse.Namespace) -> int:
     so that an interrupted drain can continue."""
     from barnabas.client.evacuation import NoOtherBroker, evacuated
 
-    leaving, moved = arguments.broker, 0
+    leaving = arguments.broker
+    moved: dict[Place, tuple[int, ...]] = {}  # the controller said so: others may learn it later
     while True:
         replicas = {p: row.replicas for p, row in _partitions(cluster.topics().values())}
+        replicas |= {place: row for place, row in moved.items() if place in replicas}
         moves = list_reassignments(cluster)
         replicas |= {place: move.target for place, move in moves.items() if place in replicas}
         racks = {row.node_id: row.rack for row in cluster.brokers.values()}
@@ -566,19 +568,19 @@ def _drain(cluster: Cluster, arguments: argparse.Namespace) -> int:
                 return status
         elif not going:
             break
-        places = [*going, *part]
-        _wait(cluster, places, arguments)
-        moved += len(places)
+        to = {place: moves[place].target for place in going} | part
+        _wait(cluster, list(to), arguments)
+        moved |= to
         left = len(wanted) - len(part)
         did(
             arguments.json,
-            f"{moved} of {moved + left} partitions moved away from broker {leaving}",
+            f"{len(moved)} of {len(moved) + left} partitions moved away from broker {leaving}",
             broker=leaving,
-            moved=moved,
+            moved=len(moved),
             left=left,
         )
     text = f"broker {leaving} has no replicas"
-    did(arguments.json, text, broker=leaving, moved=moved, left=0, drained=True)
+    did(arguments.json, text, broker=leaving, moved=len(moved), left=0, drained=True)
     return 0
 
 
