@@ -238,6 +238,10 @@ def test_groups_of_old_consumers(watched: Watched, release: str) -> None:
             if len(found) == len(RECORDS):
                 break
         assert len(found) == len(RECORDS)
+        for _ in range(40):  # polls of 300 ms; a heartbeat is due each 200 ms
+            if sent_versions(watched, "Heartbeat"):
+                break
+            assert consumer.lines.ask("poll") == []
         consumer.lines.ask("commit")
         consumer.lines.ask("leave")
         consumer.close()
