@@ -161,6 +161,8 @@ cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexc
     if c.work == WORK_PARKED:
         count_parked(t, c, -1)
         c.handler.abandon(c.handler.context, &c.parked)
+    if c.work == WORK_PARKED or c.work == WORK_PYTHON:
+        request_done(t, c, has_answer=False)  # as in Kafka, which counts it when nobody waits for it
     c.work = WORK_NONE
     _forget_questions(t)
     _release_block(t, c)

@@ -106,7 +106,30 @@ def test_silent_and_dropped_requests():
         assert time_ns(found, "response_send") == 0
         client.sendall(request(2))
         served.closed("handler")
-        assert figures(served)["versions"] == {0: 1}  # a request without a response is not counted
+        assert figures(served, requests=2)["versions"] == {0: 2}  # as Kafka counts it
+
+
+def test_a_request_whose_client_left_is_counted():
+    """SocketServer.processDisconnected updates the metrics of requests in flight."""
+    waiting = threading.Semaphore(0)
+    left = threading.Event()
+
+    def handle(pending):
+        waiting.release()
+        left.wait(10)
+        pending.reply(answer_to(pending))
+
+    with Served(handle) as served:
+        with served.connect() as client:
+            client.sendall(request(1))
+            assert waiting.acquire(timeout=10)
+        try:
+            found = figures(served)
+        finally:
+            left.set()
+        served.quiet()
+        assert found["versions"] == {0: 1} == figures(served)["versions"]
+    assert time_ns(found, "response_send") == 0
 
 
 @pytest.mark.parametrize("key", [-1, 19, 20, 32767])
