@@ -30,6 +30,7 @@ ROOT = HERE.parents[1]
 RECORDED = HERE / "instructions.json"
 COUNTED = "__pyx_f_8barnabas_4cext_7network_10connection_conn_event"
 SHORT, LONG = 200, 1200
+ROUNDS = 3
 START_TIMEOUT_S = 120
 SERVE = """
 import json, pathlib, signal, sys
@@ -126,12 +127,19 @@ class Counted:
         return int(found[1]) if found else 0
 
     def per_request(self, topic: str, words: str) -> int:
+        """Each load counts as the least of some rounds: on a busy machine an answer may need a
+        second event."""
         self.load(topic, words, SHORT)
         self.count()
-        self.load(topic, words, SHORT)
-        short = self.count()
-        self.load(topic, words, LONG)
-        return round((self.count() - short) / (LONG - SHORT))
+        counts = [
+            (self._of(topic, words, SHORT), self._of(topic, words, LONG)) for _ in range(ROUNDS)
+        ]
+        short, long = map(min, zip(*counts, strict=True))
+        return round((long - short) / (LONG - SHORT))
+
+    def _of(self, topic: str, words: str, requests: int) -> int:
+        self.load(topic, words, requests)
+        return self.count()
 
 
 def measured() -> dict[str, int]:
