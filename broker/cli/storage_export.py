@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 EPILOG = """\
 The broker is stopped, and has an embedded store. DIR is a new or an empty directory: the only one
 of log.dirs of a Kafka 4.0 or later that is broker and controller (process.roles=broker,controller)
-and has the broker's node.id. With --zookeeper it is for a Kafka 3.9 in ZooKeeper mode, and the
-metadata goes into an empty tree there. The command changes nothing in the broker's directories.
+and has the broker's node.id. With --zookeeper it is for a Kafka 2.8 to 3.9 in ZooKeeper mode, and
+the metadata goes into an empty tree there. Nothing in the broker's directories is changed.
 
 examples:
   barnabas storage export /var/lib/kafka/data --set log.dirs=/var/lib/barnabas --dry-run
@@ -39,7 +39,7 @@ def configure(found: argparse.ArgumentParser) -> None:
     found.add_argument(
         "--zookeeper",
         metavar="ADDRESS",
-        help="for Kafka 3.9 in ZooKeeper mode: write the metadata into this empty tree",
+        help="for Kafka 2.8 to 3.9 in ZooKeeper mode: write the metadata into this empty tree",
     )
     json_option(found)
 

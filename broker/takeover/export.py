@@ -41,6 +41,7 @@ from barnabas.storage.log_dirs import (
     disk_space,
 )
 from barnabas.storage.replace_file import replace_file, sync_directory
+from barnabas.takeover import older_records
 from barnabas.takeover.copied_import import CHECKPOINTS, bring_to_disk
 from barnabas.takeover.exported_records import ExportedRecords
 from barnabas.takeover.exported_tree import kafkas_nodes, unreadable_groups
@@ -129,7 +130,8 @@ def export(
             if zookeeper is not None:
                 tree_copy.begin(zookeeper, cluster_id, COMMAND)
                 tree_copy.fill(zookeeper, nodes)
-            done = [_copied(row, target, progress) for row in planned]
+            is_older = zookeeper is not None
+            done = [_copied(row, target, progress, is_older) for row in planned]
             _write_checkpoints(directories, found, target)
             if zookeeper is None:
                 write_snapshot(target, values, int(time.time() * 1000))
@@ -198,11 +200,24 @@ def _begin(target: Path) -> None:
     replace_file(target / MARK, b"")
 
 
-def _copied(row: Exported, target: Path, progress: Progress) -> Exported:
+def _copied(row: Exported, target: Path, progress: Progress, is_older: bool) -> Exported:
+    """`is_older`: records of internal topics are written as Kafka 2.8 reads them."""
     directory = target / partition_dirs.plain_name(row.topic, row.partition)
     directory.mkdir()
     copies = []
+    changed = set()
+    if is_older and row.topic in older_records.READABLE:
+        for file in row.files:
+            if file.is_segment:
+                content = older_records.older(row.topic, file.path)
+                if content is not None:
+                    changed.add(file.path.stem)
+                    path = directory / file.path.name
+                    older_records.write(content, path)
+                    copies.append(PartitionFile(path, len(content)))
     for file in row.files:
+        if file.path.stem in changed and file.path.suffix in (".log", ".index", ".timeindex"):
+            continue
         copy_file(file, directory / file.path.name)
         copies.append(PartitionFile(directory / file.path.name, file.size_bytes))
     return row._replace(content=content_of(copies, progress))

@@ -1,9 +1,9 @@
 """The nodes of barnabas' tree that Apache Kafka 3.9 in ZooKeeper mode uses.
 
 Left out: `/barnabas`, which is ours, and `/feature`, because Kafka in ZooKeeper mode ends when it
-finds levels of features that it does not have; its controller makes the node again. Groups of the
-protocol of KIP-848 and share groups have records that such a Kafka cannot read: it ignores them,
-and they are named.
+finds levels of features that it does not have; its controller makes the node again. Groups of
+KIP-848, share groups and streams groups have records that such a Kafka cannot read:
+older_records.py leaves them out, and they are named.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def unreadable_groups(partitions: Mapping[TopicPartition, Path]) -> list[str]:
             except (DamagedSegment, CorruptRecords):
                 continue
     return [
-        f"not readable by Kafka in ZooKeeper mode: group {name!r}, whose protocol is newer"
+        f"left out: group {name!r}: Kafka in ZooKeeper mode does not have its protocol"
         for name, is_there in sorted(groups.items())
         if is_there
     ]

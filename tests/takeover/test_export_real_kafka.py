@@ -23,7 +23,7 @@ from takeover.kafka_before import (
     done,
     rival,
 )
-from takeover.test_import_real_kafka import places, values
+from takeover.test_import_real_kafka import places, polled, values
 from zookeeper_server import ZooKeeperServer
 
 from barnabas import Broker
@@ -33,10 +33,11 @@ from barnabas.client.quotas import alter_quotas, describe_quotas
 
 pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=20)]
 
+NEW_GROUP = "of KIP-848"
 KRAFT, ZOOKEEPER = "kraft", "zookeeper"
 CASES = pick(
     short=[("4.3.1", KRAFT)],
-    long=[("4.3.1", KRAFT), ("4.4.0", KRAFT), ("3.9.2", ZOOKEEPER)],
+    long=[("4.3.1", KRAFT), ("4.4.0", KRAFT), ("3.9.2", ZOOKEEPER), ("2.8.2", ZOOKEEPER)],
 )
 
 
@@ -83,10 +84,21 @@ def fill(broker, clients):
     offsets = [TopicPartition(NEWS, p, offset) for p, offset in COMMITTED.items()]
     consumer.commit(offsets=offsets, asynchronous=False)
     consumer.close()
+    join_new_group(servers)
     clients.begin()
     with Cluster(servers) as cluster:
         alter_quotas(cluster, {"user": USER}, {"producer_byte_rate": 1048576.0})
     add_user(servers)
+
+
+def join_new_group(servers):
+    """Leaves records of a group of KIP-848 among those of READERS."""
+    settings = {"group.id": NEW_GROUP, "group.protocol": "consumer"}
+    consumer = Consumer({"bootstrap.servers": servers, "auto.offset.reset": "earliest"} | settings)
+    consumer.subscribe([NEWS])
+    polled(consumer)
+    consumer.commit(asynchronous=False)
+    consumer.close()
 
 
 def add_user(servers):
@@ -127,7 +139,7 @@ def test_kafka_starts_and_clients_go_on(tmp_path, capsys, version, mode, request
         "listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "node.id": "1",
         "auto.create.topics.enable": "false",
-        "offsets.topic.num.partitions": "3",
+        "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "3",
     }
     with Broker(settings) as broker:
@@ -144,7 +156,8 @@ def test_kafka_starts_and_clients_go_on(tmp_path, capsys, version, mode, request
         f"changed: segment.bytes of topics/{KEYS} from 100000 to 1048576, the least that Kafka 4"
         " accepts"
     )
-    assert found["notes"] == ([changed] if mode == KRAFT else [])
+    left_out = f"left out: group {NEW_GROUP!r}: Kafka in ZooKeeper mode does not have its protocol"
+    assert found["notes"] == ([changed] if mode == KRAFT else [left_out])
     known = SETTINGS
     if mode == ZOOKEEPER:
         known = SETTINGS | IN_ZOOKEEPER | {"zookeeper.connect": zookeeper}
