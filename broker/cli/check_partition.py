@@ -29,6 +29,7 @@ from barnabas.cli.check_segment import (
 from barnabas.storage import checkpoints
 from barnabas.storage.address_index import ADDRESSES, AddressIndex, DamagedIndex
 from barnabas.storage.checkpoints import DamagedFile
+from barnabas.storage.partition_dirs import ORIGINAL_SEGMENT
 
 KEEPS = "a start keeps it"
 UNREAD = "a start does not read it; a fetch of it gets CORRUPT_MESSAGE. Restore it from a backup"
@@ -172,7 +173,7 @@ class PartitionCheck:
             checkpoints.LEADER_EPOCHS,
             checkpoints.PARTITION_METADATA,
             ADDRESSES,
-        ) and not self._is_segment(name, ".snapshot"):
+        ) and not any(self._is_segment(name, row) for row in (".snapshot", ORIGINAL_SEGMENT)):
             self._add(name, None, "is no file of a log", "the broker does not use it", False)
 
     def _report_cut(self, name: str) -> None:

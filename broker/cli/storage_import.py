@@ -5,7 +5,7 @@ import    takes over log directories of Apache Kafka (takeover/import_plan.py)
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,14 @@ from barnabas.cli.stopped_broker import errors_of_one_line
 from barnabas.config import BrokerConfig
 
 if TYPE_CHECKING:
+    from barnabas.metadata.tree import MetadataTree
     from barnabas.takeover.copied_import import Imported
     from barnabas.takeover.import_plan import ImportPlan, Metadata
     from barnabas.takeover.internal_facts import InternalFacts
     from barnabas.takeover.source_directory import SourceDirectory
 
 EPILOG = """\
-`import` reads log directories of stopped brokers of Kafka, 3.3 to 4.4 with KRaft metadata and 0.8
+`import` reads log directories of stopped brokers of Kafka, 3.3 to 4.4 with KRaft metadata and 0.7
 to 3.9 in ZooKeeper mode, and writes those of a new broker of barnabas: topics with their ids,
 settings, access rules, SCRAM users, quotas, group offsets, producers and open transactions. It
 changes nothing in the directories that it reads. Give all directories of log.dirs, and
@@ -32,6 +33,8 @@ In ZooKeeper mode settings, rules, users and quotas are in ZooKeeper: --zookeepe
 With --link sealed segments get a second name on the same file system, and are not copied.
 With --in-place the directories become those of the new broker, which needs no space; --undo gives
 them back to Kafka as they were, as long as no segment was deleted or compacted since.
+A directory of Kafka 0.7 is converted, with --set node.id=BROKERID: clients of 0.7 go on at their
+addresses. --zookeeper reads the positions of its groups.
 
 examples:
   barnabas storage import /var/lib/kafka/data --dry-run
@@ -114,6 +117,8 @@ def _import(
     from barnabas.takeover.internal_facts import internal_facts
 
     log_dirs = [Path(text) for text in config.log_dirs]
+    if any(row.is_07 for row in sources):
+        return _import_07(arguments, sources, config, log_dirs)
     with _metadata(arguments, sources, config) as metadata:
         plan = plan_import(sources, config, arguments.allow_loss, metadata)
     if arguments.in_place:
@@ -137,22 +142,73 @@ def _import(
     return _report(arguments, plan, facts, log_dirs, imported)
 
 
+def _import_07(
+    arguments: argparse.Namespace,
+    sources: "Sequence[SourceDirectory]",
+    config: BrokerConfig,
+    log_dirs: Sequence[Path],
+) -> int:
+    from barnabas.takeover.copied_import import check_targets, import_by_copies
+    from barnabas.takeover.directory_07 import plan_import_07
+    from barnabas.takeover.refusals import CannotImport
+
+    if len(sources) > 1:
+        raise CannotImport(
+            ["give one log directory of Kafka 0.7: each of its brokers has partitions of its own."]
+        )
+    if arguments.in_place:
+        raise CannotImport(
+            [f"{sources[0].path} is of Kafka 0.7, whose files are converted: not with --in-place."]
+        )
+    size_bytes = sum(
+        path.stat().st_size for row in sources[0].partitions.values() for path in row.glob("*")
+    )
+    checked = Progress("checked", part=lambda: checked.size_bytes / max(size_bytes, 1))
+    try:
+        with ExitStack() as stack:
+            tree = None
+            if arguments.zookeeper is not None:
+                tree = stack.enter_context(_tree(arguments, []))[0]
+            plan, facts = plan_import_07(sources[0], tree, arguments.allow_loss, checked.add)
+    finally:
+        checked.end()
+    check_targets(plan, log_dirs)
+    if arguments.dry_run:
+        return _report(arguments, plan, facts, log_dirs, None)
+    converted = Progress(
+        "converted", part=lambda: converted.size_bytes / max(plan.size_bytes, 1), noun=None
+    )
+    try:
+        imported = import_by_copies(plan, log_dirs, converted.add, arguments.link)
+    finally:
+        converted.end()
+    return _report(arguments, plan, facts, log_dirs, imported)
+
+
+def _tree(
+    arguments: argparse.Namespace, known: Sequence[str]
+) -> "AbstractContextManager[tuple[MetadataTree, str]]":
+    """Opens ZooKeeper's tree. `known`: ids of clusters."""
+    from barnabas.cli.zookeeper_source import zookeeper_tree
+
+    def load(connect: str) -> BrokerConfig:
+        more = ["metadata.store=zookeeper", f"zookeeper.connect={connect}"]
+        return BrokerConfig.load(arguments.config, [*arguments.settings, *more])
+
+    return zookeeper_tree(arguments.zookeeper, load, known)
+
+
 @contextmanager
 def _metadata(
     arguments: argparse.Namespace, sources: "Sequence[SourceDirectory]", config: BrokerConfig
 ) -> "Iterator[Metadata | None]":
     """Yields the metadata of a cluster in ZooKeeper mode; None: KRaft's metadata log has it."""
     if arguments.zookeeper is not None:
-        from barnabas.cli.zookeeper_source import zookeeper_tree
         from barnabas.takeover.import_plan import Metadata
         from barnabas.takeover.zookeeper_cluster import cluster_of_tree
 
-        def load(connect: str) -> BrokerConfig:
-            more = ["metadata.store=zookeeper", f"zookeeper.connect={connect}"]
-            return BrokerConfig.load(arguments.config, [*arguments.settings, *more])
-
         known = sorted({row.cluster_id for row in sources} - {""})
-        with zookeeper_tree(arguments.zookeeper, load, known) as (tree, cluster_id):
+        with _tree(arguments, known) as (tree, cluster_id):
             yield Metadata(
                 f"ZooKeeper ({arguments.zookeeper})",
                 cluster_id,
@@ -327,6 +383,7 @@ def _done(imported: "Sequence[Imported]") -> list[dict[str, Any]]:
             "endOffset": row.content.end_offset,
             "crc32c": f"{row.content.crc:08x}",
             "damage": list(row.content.damage),
+            "originalSegments": row.has_originals,
         }
         for row in imported
     ]

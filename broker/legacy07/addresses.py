@@ -15,6 +15,8 @@ Events and addresses:
     a start that moved while this node was a follower: the sizes of the removed records are not
         known; the new first record has an address SKIPPED_BYTES behind the last known one, so that
         no address of a removed record is used again
+    import from 0.7: addresses below the end of the original segments are those of 0.7
+        (original_segments.py)
     compaction: reading a range from which records were removed raises MissingRecords
 
 Memory: a read takes at most READ_BYTES or one batch, its decompressed content, and the answer.
@@ -35,6 +37,7 @@ from barnabas.cext.record.messages07 import (
     whole_messages,
 )
 from barnabas.coordinator.share.share_partitions import unreadable_ranges
+from barnabas.legacy07.original_segments import OriginalSegments
 from barnabas.storage.address_index import AddressIndex, DamagedIndex
 from barnabas.storage.partition_dirs import ADDRESSES
 from barnabas.wire import compression
@@ -65,6 +68,7 @@ class PartitionAddresses:
             start = log.start_offset
             found = AddressIndex.create(path, magic, start, self._epoch_before(start))
         self._index = found
+        self._originals = OriginalSegments(directory, content_max)
         self._end_at(len(found.offsets) - 1)
 
     def use(self, directory: Path, log: LogHandle) -> None:
@@ -73,6 +77,7 @@ class PartitionAddresses:
         if self.directory != directory:
             self._index.path = directory / ADDRESSES
             self._index.write()
+            self._originals = OriginalSegments(directory, self._content_max)
 
     @property
     def directory(self) -> Path:
@@ -122,6 +127,10 @@ class PartitionAddresses:
                 start = log.start_offset
                 index.begin_again(start, furthest + SKIPPED_BYTES, self._epoch_before(start))
                 self._end_at(0)
+            if self._address < self._originals.end:
+                raise DamagedIndex(
+                    f"{index.path}: records that were imported from Kafka 0.7 have been lost"
+                )
         start = log.start_offset
         if self._offset < start:
             self._offset, self._epoch = start, self._epoch_before(start)
@@ -184,6 +193,8 @@ class PartitionAddresses:
         if at < 0 or self._index.offsets[at] < self._log.start_offset:
             return self.earliest()
         expected, address = self._index.offsets[at], self._index.addresses[at]
+        if expected < offset and self._originals.has(address):
+            return self._originals.address_of(address, expected, offset)
         for batch, content, is_visible in self._batches(expected, self._offset):
             if expected >= offset:
                 break
@@ -210,6 +221,7 @@ class PartitionAddresses:
             self._index.add(start_offset, address, self._epoch_before(start_offset))
         self._index.sync()
         self._index.drop_below(self._log.start_offset)
+        self._originals.drop_below(self.earliest())
 
     def read(self, address: int, size_max: int, first_max: int) -> bytes:
         """Returns whole messages from an address on, at most `size_max` bytes of those that the
@@ -223,6 +235,12 @@ class PartitionAddresses:
         if address == self._address:
             return b""
         at = self._index.at_address(address)
+        if address < self._originals.end:
+            entry = self._index.addresses[at]
+            messages = self._originals.read(entry, address, size_max, first_max)
+            if messages is None:
+                raise AddressOutOfRange(f"no message begins at address {address}")
+            return messages
         offset, position = self._index.offsets[at], self._index.addresses[at]
         found: list[bytes] = []
         left = size_max

@@ -17,15 +17,18 @@ keep. Limits: 24 bytes for each entry, in memory too."""
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
-from barnabas.storage.partition_dirs import ADDRESSES
+from barnabas.storage.partition_dirs import ADDRESSES, ORIGINAL_SEGMENT
 from barnabas.storage.replace_file import replace_file
 
 NAME = b"barnabas07"
@@ -58,6 +61,16 @@ class AddressIndex:
         """Makes the file, with the address 0 at `offset`. Raises OSError."""
         made = cls(path, magic)
         made._insert(offset, 0, epoch)
+        made.write()
+        return made
+
+    @classmethod
+    def of(cls, path: Path, magic: int, rows: Iterable[tuple[int, int, int]]) -> AddressIndex:
+        """Makes the file with these entries, each an offset, an address and an epoch. Raises
+        OSError."""
+        made = cls(path, magic)
+        for row in rows:
+            made._insert(*row)
         made.write()
         return made
 
@@ -172,10 +185,26 @@ class AddressIndex:
 
 
 def copy_addresses(source: Path, target: Path) -> None:
-    """Copies the file of a partition into another directory of it, if there is one. Raises
-    OSError."""
+    """Copies the file of a partition into another directory of it, if there is one, and segments
+    of Kafka 0.7. Raises OSError."""
+    for path in sorted(source.glob("*" + ORIGINAL_SEGMENT)):
+        copy_original(path, target / path.name)
     with suppress(FileNotFoundError):
         replace_file(target / ADDRESSES, (source / ADDRESSES).read_bytes())
+
+
+def copy_original(source: Path, target: Path) -> None:
+    """Gives a segment of Kafka 0.7, which never changes, a second name, or copies it to another
+    file system. Raises OSError."""
+    with suppress(FileExistsError):
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+                raise
+            made = target.with_name(target.name + ".tmp")
+            shutil.copyfile(source, made)
+            made.rename(target)
 
 
 def _header(magic: int) -> bytes:

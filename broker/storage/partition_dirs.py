@@ -19,6 +19,7 @@ TOPIC_LETTERS_MAX = 249
 _TOPIC_LETTERS = frozenset(f"{ascii_letters}{digits}._-")
 MARKS = ("delete", "stray", "future")
 ADDRESSES = "addresses07"  # the file of address_index.py in a partition directory
+ORIGINAL_SEGMENT = ".kafka"  # segments of Kafka 0.7 beside it (legacy07/original_segments.py)
 _MARKED = r"(.+)\.[0-9a-f]{32}-(delete|stray|future)"
 _NUMBER = r".+-(\d{1,10})\.[0-9a-f]{32}-(stray|future)"
 

@@ -42,7 +42,7 @@ from barnabas.storage.address_index import AddressIndex, DamagedIndex
 from barnabas.storage.checkpoints import DamagedFile, TopicPartition
 from barnabas.storage.log_dirs import META
 from barnabas.storage.log_manager import LogManager, PartitionLog
-from barnabas.storage.partition_dirs import ADDRESSES, plain_name
+from barnabas.storage.partition_dirs import ADDRESSES, ORIGINAL_SEGMENT, plain_name
 from barnabas.storage.replace_file import replace_file
 
 SNAPSHOTS = ".snapshots"  # in a log directory
@@ -210,6 +210,8 @@ class _Part:
             index, _whole = AddressIndex.parse(path, path.read_bytes())
             if index.offsets[0] <= self.at.end_offset:
                 self._write(ADDRESSES, index.bytes_up_to(self.at.end_offset))
+                for original in sorted(self.row.directory.glob("*" + ORIGINAL_SEGMENT)):
+                    self._link(original.name)
 
     def _link(self, name: str) -> bool:
         """Links a file under its name; returns False when it has been deleted, or there is none."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from barnabas.cext.memory.sys import sync_filesystem
-from barnabas.metadata import tree_copy
+from barnabas.metadata import tree_copy, znodes
 from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.tree_copy import owner_of
 from barnabas.metadata.znodes import Unfinished
@@ -31,6 +31,7 @@ from barnabas.storage import checkpoints
 from barnabas.storage.checkpoints import TopicPartition
 from barnabas.storage.log_dirs import LOCK, FailedDirectory, LogDir, disk_space
 from barnabas.storage.replace_file import sync_directory
+from barnabas.takeover.converted_import import convert
 from barnabas.takeover.import_plan import ImportPlan, PlannedPartition
 from barnabas.takeover.partition_files import (
     Content,
@@ -59,6 +60,7 @@ class Imported(NamedTuple):
     planned: PlannedPartition
     directory: Path
     content: Content
+    has_originals: bool = False  # segments of Kafka 0.7 are beside the log
 
 
 def import_by_copies(
@@ -78,6 +80,8 @@ def import_by_copies(
                 row.claim(plan.node_id, plan.cluster_id)
             imported = [
                 _copy(row, targets, progress, may_link and plan.sources[row.source].is_clean)
+                if not plan.sources[row.source].is_07
+                else _convert(plan, row, targets, progress, may_link)
                 for row in plan.partitions
             ]
             for target in targets:
@@ -87,7 +91,8 @@ def import_by_copies(
             tree_copy.finish(tree, plan.cluster_id)
         for number, target in enumerate(targets):
             feeding = [row for at, row in enumerate(plan.sources) if at % len(targets) == number]
-            target.close(clean=all(row.is_clean for row in feeding))
+            # A converted log has no indexes: the first start makes them.
+            target.close(clean=all(row.is_clean and not row.is_07 for row in feeding))
     return imported
 
 
@@ -177,11 +182,7 @@ def _store(first: Path) -> EmbeddedTree:
 def _copy(
     row: PlannedPartition, targets: Sequence[LogDir], progress: Progress, may_link: bool
 ) -> Imported:
-    directory = _target_of(row, targets).path / row.name
-    try:
-        directory.mkdir()
-    except OSError as error:
-        raise FailedDirectory(f"cannot make {directory}", error) from error
+    directory = _new_directory(row, targets)
     copied = []
     sealed = [file for file in row.files if file.is_segment][:-1]
     for file in row.files:
@@ -191,6 +192,33 @@ def _copy(
         copied.append(PartitionFile(target, file.size_bytes))
     content = content_of(copied, progress)
     return Imported(row, directory, content)
+
+
+def _convert(
+    plan: ImportPlan,
+    row: PlannedPartition,
+    targets: Sequence[LogDir],
+    progress: Progress,
+    may_link: bool,
+) -> Imported:
+    directory = _new_directory(row, targets)
+    done = convert(row.files, directory, progress, may_link)
+    topic_id = plan.cluster.topics[row.topic].topic_id
+    assert topic_id is not None
+    try:
+        checkpoints.write_topic_id(directory, znodes.uuid_bytes(topic_id))
+    except OSError as error:
+        raise FailedDirectory(f"cannot write into {directory}", error) from error
+    return Imported(row, directory, done.content, done.has_originals)
+
+
+def _new_directory(row: PlannedPartition, targets: Sequence[LogDir]) -> Path:
+    directory = _target_of(row, targets).path / row.name
+    try:
+        directory.mkdir()
+    except OSError as error:
+        raise FailedDirectory(f"cannot make {directory}", error) from error
+    return directory
 
 
 def _write_checkpoints(plan: ImportPlan, targets: Sequence[LogDir], target: LogDir) -> None:

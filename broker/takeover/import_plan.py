@@ -13,7 +13,7 @@ Next: copied_import.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
@@ -126,27 +126,49 @@ def plan_import(
         problems += [f"{line}. --allow-loss accepts that." for line in losses]
     if problems:
         raise CannotImport(problems)
+    cluster.notes += choice.notes
+    cluster.losses = losses
+    return finished_plan(
+        sources, choice.chosen, cluster, node_id, metadata.where, choice.epochs, clusters[0]
+    )
+
+
+def finished_plan(
+    sources: Sequence[SourceDirectory],
+    chosen: Sequence[PlannedPartition],
+    cluster: FoundCluster,
+    node_id: int,
+    where: str,
+    epochs: Mapping[tuple[str, int], int],
+    cluster_id: str = "",
+) -> ImportPlan:
+    """Returns the plan, with the nodes of the topics. `epochs`: the largest known leader epoch of a
+    partition."""
     nodes = dict(cluster.nodes)
     for topic in cluster.topics.values():
-        nodes |= _topic_nodes(topic, node_id, choice.epochs)
+        nodes |= _topic_nodes(topic, node_id, epochs)
     for path in znodes.PERSISTENT_PATHS:
         nodes.setdefault(path, b"")
-    notes = [*cluster.notes, *choice.notes, *(f"lost: {line}" for line in losses)]
     return ImportPlan(
-        clusters[0] or _new_cluster_id(sources),
+        cluster_id or _new_cluster_id(sources),
         node_id,
-        metadata.where,
+        where,
         tuple(sources),
-        tuple(choice.chosen),
+        tuple(chosen),
         cluster,
         tuple(with_parents(nodes)),
-        tuple(notes),
+        (*cluster.notes, *(f"lost: {line}" for line in cluster.losses)),
     )
 
 
 def _new_cluster_id(sources: Sequence[SourceDirectory]) -> str:
     """Returns an id for a cluster without one, the same in each run on these directories."""
-    text = "\0".join(str(row.path.absolute()) for row in sources)
+    return known_uuid(*(str(row.path.absolute()) for row in sources))
+
+
+def known_uuid(*names: str) -> str:
+    """Returns an id that is the same for the same names."""
+    text = "\0".join(names)
     attempts = count()
     return znodes.new_uuid(
         lambda size: sha256(f"{next(attempts)}\0{text}".encode()).digest()[:size]
@@ -269,7 +291,7 @@ def _ids(brokers: Sequence[int] | set[int]) -> str:
 
 
 def _topic_nodes(
-    topic: FoundTopic, node_id: int, epochs: dict[tuple[str, int], int]
+    topic: FoundTopic, node_id: int, epochs: Mapping[tuple[str, int], int]
 ) -> dict[str, bytes]:
     """Returns the nodes of a topic whose only replica is on the new node."""
     replicas = (node_id,)
@@ -280,7 +302,7 @@ def _topic_nodes(
     for index in topic.partitions:
         state = PartitionState(
             leader=node_id,
-            leader_epoch=epochs[topic.name, index] + 1,
+            leader_epoch=epochs.get((topic.name, index), 0) + 1,
             isr=replicas,
             controller_epoch=0,
         )

@@ -22,11 +22,13 @@ from barnabas.cext.codec.crc import crc32c
 from barnabas.cext.record.records import CorruptRecords
 from barnabas.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA
 from barnabas.storage.log_dirs import FailedDirectory, UnusableDirectory
+from barnabas.storage.partition_dirs import ORIGINAL_SEGMENT
 from barnabas.takeover.stored_batches import INFLATED_BYTES_MAX, mapped
 from barnabas.wire.batches import batch_at
 
 PIECE_BYTES = 1 << 20
 NAME = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)(\.swap)?")
+SEGMENTS = (".log", ORIGINAL_SEGMENT)
 TEXT_FILES = (LEADER_EPOCHS, PARTITION_METADATA)
 _HEAD = struct.Struct(">qi4xb")  # base offset, length, magic
 _LAST_DELTA, _COUNT = struct.Struct(">i"), struct.Struct(">i")
@@ -43,7 +45,7 @@ class PartitionFile(NamedTuple):
 
     @property
     def is_segment(self) -> bool:
-        return self.path.suffix == ".log"
+        return self.path.suffix in SEGMENTS
 
 
 class Content(NamedTuple):

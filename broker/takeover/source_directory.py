@@ -23,10 +23,11 @@ from barnabas.storage.log_dirs import (
     LogDir,
     UnusableDirectory,
 )
+from barnabas.storage.partition_dirs import ORIGINAL_SEGMENT
 from barnabas.takeover.refusals import CannotImport
 
 METADATA_TOPIC = KRAFT_METADATA.rpartition("-")[0]
-_State = tuple[tuple[int, int] | None, bool]
+_State = tuple[tuple[int, int] | None, bool, tuple[tuple[str, int, int], ...]]
 
 
 @dataclass
@@ -39,10 +40,11 @@ class SourceDirectory:
     broker_id: int
     is_clean: bool
     is_kraft: bool
+    is_07: bool = False  # files of Kafka 0.7
     partitions: dict[TopicPartition, Path] = field(default_factory=dict)
     set_aside: list[Path] = field(default_factory=list)
     _lock_fd: int = -1
-    _state: _State = (None, False)
+    _state: _State = (None, False, ())
 
     @property
     def has_metadata_log(self) -> bool:
@@ -59,7 +61,7 @@ class SourceDirectory:
 
     def unchanged(self) -> bool:
         """Returns whether no broker has started here since `open_source`."""
-        return _state(self.path) == self._state
+        return _state(self.path, self.is_07) == self._state
 
     def close(self) -> None:
         if self._lock_fd >= 0:
@@ -74,14 +76,15 @@ def open_source(path: Path, broker_id: int = -1) -> SourceDirectory:
     if not path.is_dir():
         raise UnusableDirectory(f"{path} is not a directory. Give a log directory of Kafka.")
     identity = LogDir(path).identity()
-    if not identity and not (path / checkpoints.HIGH_WATERMARK).exists():
+    is_07 = not identity and _is_of_07(path)
+    if not identity and not is_07 and not (path / checkpoints.HIGH_WATERMARK).exists():
         raise UnusableDirectory(
             f"{path} has no {META}, so it is not a log directory of Kafka. Give the directories of"
             " its log.dirs, and metadata.log.dir where it is set."
         )
     if not identity and broker_id < 0:
         raise UnusableDirectory(
-            f"{path} has no {META}, as those of Kafka 0.8. Give the id of its broker: --set"
+            f"{path} has no {META}, as those of Kafka 0.7 and 0.8. Give the id of its broker: --set"
             " node.id=ID."
         )
     if not identity:
@@ -91,13 +94,14 @@ def open_source(path: Path, broker_id: int = -1) -> SourceDirectory:
     if not broker.isdecimal() or (is_kraft and not identity.get("cluster.id")):
         raise UnusableDirectory(f"{path / META} names no node and cluster. Restore the file.")
     lock_fd = _lock(path)
-    state = _state(path)
+    state = _state(path, is_07)
     found = SourceDirectory(
         path,
         identity.get("cluster.id", ""),
         int(broker),
         state[0] is not None,
         is_kraft,
+        is_07,
         _lock_fd=lock_fd,
     )
     found._state = state
@@ -124,12 +128,24 @@ def _lock(path: Path) -> int:
     return fd
 
 
-def _state(path: Path) -> _State:
+def _is_of_07(path: Path) -> bool:
+    try:
+        return any(path.glob(f"*-*/*{ORIGINAL_SEGMENT}"))
+    except OSError as error:
+        raise FailedDirectory(f"cannot read {path}", error) from error
+
+
+def _state(path: Path, is_07: bool) -> _State:
+    """Returns what changes when a broker starts; one of Kafka 0.7 has no lock file."""
+    segments: tuple[tuple[str, int, int], ...] = ()
+    if is_07:
+        found = ((row, row.stat()) for row in sorted(path.glob(f"*/*{ORIGINAL_SEGMENT}")))
+        segments = tuple((str(row), stat.st_size, stat.st_mtime_ns) for row, stat in found)
     try:
         mark = os.stat(path / CLEAN_SHUTDOWN)
     except FileNotFoundError:
-        return None, (path / LOCK).exists()
-    return (mark.st_ino, mark.st_mtime_ns), (path / LOCK).exists()
+        return None, (path / LOCK).exists(), segments
+    return (mark.st_ino, mark.st_mtime_ns), (path / LOCK).exists(), segments
 
 
 def _find_partitions(found: SourceDirectory) -> None:
@@ -137,6 +153,8 @@ def _find_partitions(found: SourceDirectory) -> None:
         if not path.is_dir() and not path.is_symlink():
             continue
         named = partition_dirs.parse(path.name)
+        if named is None and found.is_07 and any(path.glob(f"*{ORIGINAL_SEGMENT}")):
+            found.set_aside.append(path)
         if named is None or named.topic == METADATA_TOPIC:
             continue
         if named.mark is not None:

@@ -121,7 +121,7 @@ def test_a_cluster_without_an_id_gets_the_same_one_in_each_run(tmp_path, capsys,
 def test_a_directory_of_kafka_08_needs_the_id_of_its_broker(tmp_path, capsys, source):
     (source / "meta.properties").unlink()
     (line,) = import_to(capsys, tmp_path / "new", source, status=1)
-    assert "as those of Kafka 0.8" in line and "--set node.id=ID" in line
+    assert "as those of Kafka 0.7 and 0.8" in line and "--set node.id=ID" in line
     found = import_to(capsys, tmp_path / "new", source, "--set", "node.id=4")
     assert found["nodeId"] == 4
     with Broker({"log.dirs": tmp_path / "new"}, durable=False) as broker:
