@@ -1,7 +1,7 @@
 """Threads that read ranges of files into the page cache before a network thread sends them."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from barnabas.cext.log.log cimport LogSlice
+from barnabas.cext.log.log cimport ColdPlace, LogSlice
 from barnabas.cext.log.segment cimport Segment
 from barnabas.cext.memory.condition cimport pthread_cond_t
 from barnabas.cext.memory.mutex cimport pthread_mutex_t
@@ -20,6 +20,7 @@ cdef struct ColdJob:
     int64_t position
     int64_t size_bytes
     bint verify                 # also check its CRCs (crc_check.pyx)
+    ColdPlace place             # its segment is not NULL: a lookup, in place of a range
 
 cdef struct ColdDirectory:      # the ranges of one log directory
     ColdDirectory* next
@@ -54,6 +55,11 @@ cdef bint cold_wait_is_over(ColdWait* wait) noexcept nogil
 # waiting. When the last range of `wait` was read, or the threads stop, a thread wakes its
 # connection.
 cdef bint cold_ask(ColdReads* c, ColdWait* wait, const LogSlice* slice) noexcept nogil
+# The same for what a lookup did not find in memory. It takes over the reference to the segment, also
+# when it returns False.
+cdef bint cold_ask_place(ColdReads* c, ColdWait* wait, const ColdPlace* place) noexcept nogil
+# Returns whether threads read ranges: a queue that is full will accept others later.
+cdef bint cold_has_threads(ColdReads* c) noexcept nogil
 # Ends the queueing: the creator of a wait counts as one range until it has queued all of them.
 # Returns whether all ranges are read.
 cdef bint cold_asked_all(ColdWait* wait) noexcept nogil

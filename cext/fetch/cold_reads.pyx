@@ -5,6 +5,10 @@ thread. The Fetch handler therefore checks first whether the beginning of a rang
 cache. If it is not, the request waits as a delayed fetch, a thread of this pool reads the range
 into a scratch buffer (only the effect on the page cache matters), and then wakes the connection.
 
+The lookup of an offset reads headers of batches, and opens files. It finds only what is in memory
+(log_read_cached); otherwise a thread of this pool makes the same lookup, which may wait, and the
+network thread repeats its own.
+
 Consumers mostly read a file from its beginning to its end, and the kernel reads ahead for them: a
 check of the first PROBE_BYTES separates cached from uncached ranges at the cost of one call. If
 that part is missing, a thread reads the whole range in pieces. The kernel can evict a page again
@@ -15,6 +19,7 @@ Next: fetch.pyx.
 from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
+from barnabas.cext.log.log_transactions cimport cold_place_read
 from barnabas.cext.log.crc_check cimport slice_is_verified, slice_verify
 from barnabas.cext.log.segment cimport Segment, segment_fd, segment_release, segment_retain
 from barnabas.cext.memory.atomics cimport atomic_add_i32, atomic_load_i32
@@ -121,16 +126,37 @@ cdef void push_job(ColdReads* c, ColdDirectory* directory, ColdJob* job) noexcep
     pthread_cond_signal(&c.work)
 
 cdef bint cold_ask(ColdReads* c, ColdWait* wait, const LogSlice* slice) noexcept nogil:
-    cdef ColdJob* job = <ColdJob*>malloc(sizeof(ColdJob))
-    cdef ColdDirectory* directory
-    cdef bint taken
+    cdef ColdJob* job = <ColdJob*>calloc(1, sizeof(ColdJob))
     if job == NULL:
         return False
-    job.wait = wait
     job.segment = slice.segment
     job.position = slice.position
     job.size_bytes = slice.size_bytes
     job.verify = not slice_is_verified(slice)
+    return ask(c, wait, job)
+
+cdef bint cold_ask_place(ColdReads* c, ColdWait* wait, const ColdPlace* place) noexcept nogil:
+    cdef ColdJob* job = <ColdJob*>calloc(1, sizeof(ColdJob))
+    cdef bint taken = False
+    if job != NULL:
+        job.segment = place.segment
+        job.place = place[0]
+        taken = ask(c, wait, job)
+    segment_release(place.segment)
+    return taken
+
+cdef bint cold_has_threads(ColdReads* c) noexcept nogil:
+    cdef bint found
+    pthread_mutex_lock(&c.lock)
+    found = c.threads > 0 and not c.closed
+    pthread_mutex_unlock(&c.lock)
+    return found
+
+cdef bint ask(ColdReads* c, ColdWait* wait, ColdJob* job) noexcept nogil:
+    """Queues a job, or frees it. Returns whether it is queued; then the job holds its segment."""
+    cdef ColdDirectory* directory
+    cdef bint taken
+    job.wait = wait
     pthread_mutex_lock(&c.lock)
     directory = directory_of(c, job.segment)
     taken = (c.threads > 0 and not c.closed and directory != NULL
@@ -210,7 +236,11 @@ cdef void cold_run(ColdReads* c) noexcept nogil:
         if job == NULL:
             break
         pthread_mutex_unlock(&c.lock)
-        bytes_read = read_through(c, job, scratch)
+        bytes_read = 0
+        if job.place.segment != NULL:
+            cold_place_read(&job.place, table_system(c.table))
+        else:
+            bytes_read = read_through(c, job, scratch)
         ended = not job.verify or slice_verify(
             job.segment, table_system(c.table), job.position + job.size_bytes) != 0
         if ended:

@@ -37,6 +37,9 @@ cdef struct FetchWait:          # the state of a Fetch request (Parked.state)
     bint converts               # its conversions were asked for, or wait for memory
     MemoryClaim* memory         # for them; it passes to the request with the answer
     int64_t deadline_ns
+    bint looks_again            # it waits for `cold`, or for the queue, and then repeats its lookups
+    int cold_lookups            # how often they have waited for the disk
+    int64_t cold_deadline_ns    # of these waits; 0: none yet
 
 cdef class FetchHandler(NativeHandler):
     cdef FetchCore core

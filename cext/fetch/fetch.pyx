@@ -73,8 +73,9 @@ from barnabas.cext.codec.cursor cimport (
 )
 from barnabas.cext.codec.endian cimport be32_load
 from barnabas.cext.fetch.cold_reads cimport (
-    cold_ask, cold_asked_all, cold_close, cold_expect_thread, cold_limit_reading, cold_reads_free,
-    cold_reads_new, cold_run, cold_wait_is_over, cold_wait_new, cold_wait_release, slice_is_cold,
+    cold_ask, cold_ask_place, cold_asked_all, cold_close, cold_expect_thread, cold_has_threads,
+    cold_limit_reading, cold_reads_free, cold_reads_new, cold_run, cold_wait_is_over, cold_wait_new,
+    cold_wait_release, slice_is_cold,
 )
 from barnabas.cext.fetch.interception cimport (
     Rewrite, RewriteQueue, rewrite_ask, rewrite_drop, rewrite_is_done, rewrite_new,
@@ -84,7 +85,7 @@ from barnabas.cext.fetch.down_conversion cimport (
     DownConversionQueue,
 )
 from barnabas.cext.fetch.request cimport (
-    FETCH_BATCHES_FROM, FETCH_FLEXIBLE_FROM, FETCH_SOFT_LIMITS_FROM, FETCH_NO_MEMORY, FETCH_OK, FETCH_VERSION_MAX, FETCH_VERSION_MIN,
+    COLD_ASK, COLD_SKIP, COLD_WAIT, FETCH_BATCHES_FROM, FETCH_FLEXIBLE_FROM, FETCH_SOFT_LIMITS_FROM, FETCH_NO_MEMORY, FETCH_OK, FETCH_VERSION_MAX, FETCH_VERSION_MIN,
     PART_OF_UNKNOWN_ID, PART_PRESENT, PART_UNKNOWN, FetchPartition, fetch_magic, fetch_may_follow,
     fetch_parse,
     fetch_request_clear, fetch_request_free, fetch_request_init, fetch_same_topic,
@@ -94,10 +95,12 @@ from barnabas.cext.fetch.sessions cimport (
     FetchSessions, session_begin, session_drop, session_finish, session_retract,
 )
 from barnabas.cext.log.log cimport (
-    LogSlice, log_end_offset, log_epoch_end, log_read, log_start_offset,
+    ColdPlace, LOG_COLD, LogSlice, log_end_offset, log_epoch_end, log_read, log_read_cached,
+    log_start_offset,
 )
 from barnabas.cext.log.log_transactions cimport log_aborted_txns
 from barnabas.cext.log.segment cimport segment_fd, segment_release
+from barnabas.cext.log.txn_index cimport aborted_txns_free
 from barnabas.cext.memory.atomics cimport (
     atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_load_pointer, atomic_store_i32,
 )
@@ -158,11 +161,13 @@ cdef enum:
     NOT_COUNTED = -2            # in place of a thread index: do not count this look
     ABORTED_ANSWER_BYTES = 17   # of an aborted transaction in the answer
     REQUEST_TIMED_OUT = 7
+    COLD_LOOKUPS_MAX = 8        # after that many waits for the disk, the next lookup waits here
     REWRITES_MAX = 1024         # ranges that wait for plugins
 
 cdef const char* CLUSTER_NAME = b"kafka-cluster"     # the one resource of its type
 
 cdef int64_t COLD_WAIT_NS = 30000000000     # after it the range is sent, read or not
+cdef int64_t COLD_RETRY_NS = 50000000       # after it a lookup is tried again whose queue was full
 cdef int64_t MEMORY_WAIT_NS = 10000000000   # after it an old client gets no records
 cdef int64_t REWRITE_WAIT_NS = 30000000000  # after it a range that plugins still process is an error
 cdef int64_t NS_PER_MS = 1000000
@@ -172,6 +177,8 @@ cdef struct Budget:             # the result of one look, and the rest of the li
     int64_t bytes_found
     bint hurry                  # an error or a divergence: answer now
     bint wanted                 # at least one partition exists
+    ColdWait* cold              # not NULL: threads read for lookups of this look
+    bint cold_is_full           # a lookup must be tried again, because the queue was full
 
 # ---- one partition (inside an epoch)
 
@@ -247,7 +254,8 @@ cdef void drop_partial_batch(FetchCore* core, LogSlice* slice) noexcept nogil:
     segment_release(slice.segment)
     memset(slice, 0, sizeof(LogSlice))
 
-cdef int16_t read_records(FetchCore* core, FetchPartition* part, Partition* p, int64_t limit, int64_t log_end, bint committed_only, Budget* budget) noexcept nogil:
+cdef int16_t read_records(FetchCore* core, FetchPartition* part, Partition* p, int64_t limit, int64_t log_end, bint committed_only, Budget* budget, ColdPlace* cold) noexcept nogil:
+    """Finds the records. With `cold` it does not wait for the disk: LOG_COLD if it would have to."""
     cdef int64_t size_max = budget.bytes_left
     cdef bint whole_first = budget.bytes_found == 0
     cdef int error
@@ -261,15 +269,36 @@ cdef int16_t read_records(FetchCore* core, FetchPartition* part, Partition* p, i
         return UNKNOWN_SERVER_ERROR
     if size_max == 0 and not whole_first:
         return 0
-    error = log_read(p.log, part.offset, size_max, limit, whole_first, &part.slice)
+    if cold == NULL:
+        error = log_read(p.log, part.offset, size_max, limit, whole_first, &part.slice)
+    else:
+        error = log_read_cached(
+            p.log, part.offset, size_max, limit, whole_first, &part.slice, cold)
     if error == 0 and not whole_first and 0 < size_max <= part.slice.size_bytes:
         drop_partial_batch(core, &part.slice)
     if error == 0 and committed_only and part.slice.size_bytes > 0:
-        error = log_aborted_txns(p.log, part.offset, limit, &part.slice, &part.aborted)
+        error = log_aborted_txns(
+            p.log, part.offset, limit, &part.slice, &part.aborted, cold)
         if error != 0:
             segment_release(part.slice.segment)
             memset(&part.slice, 0, sizeof(LogSlice))
     return <int16_t>error
+
+cdef bint leave_cold(FetchCore* core, const FetchRequest* r, FetchPartition* part, Budget* budget, const ColdPlace* cold) noexcept nogil:
+    """Leaves out records whose lookup would wait for the disk, and has a thread read the place. Returns
+    False if no thread will: then the lookup must wait."""
+    aborted_txns_free(&part.aborted)
+    if r.on_cold == COLD_SKIP:
+        segment_release(cold.segment)
+        return True
+    if budget.cold == NULL and cold_has_threads(core.cold):
+        budget.cold = cold_wait_new(LOCAL_THREAD, 0)
+    if budget.cold == NULL:
+        segment_release(cold.segment)
+        return False
+    if not cold_ask_place(core.cold, budget.cold, cold):
+        budget.cold_is_full = True
+    return True
 
 cdef int16_t look_at(FetchCore* core, const FetchRequest* r, FetchPartition* part, Budget* budget, int32_t counted_by) noexcept nogil:
     """Reads the state and the records of a partition. Returns 0 or an error code. `counted_by`: the
@@ -312,6 +341,8 @@ cdef inline int64_t read_limit(const FetchRequest* r, const FetchPartition* part
     return part.last_stable_offset if r.isolation == 1 else part.high_watermark
 
 cdef int16_t look_into(FetchCore* core, const FetchRequest* r, FetchPartition* part, Partition* p, Budget* budget, bint first_time) noexcept nogil:
+    cdef ColdPlace cold
+    cdef ColdPlace* at
     cdef int16_t error
     cdef int64_t log_start, log_end
     error = check_leader(core, r, part, p)
@@ -348,8 +379,16 @@ cdef int16_t look_into(FetchCore* core, const FetchRequest* r, FetchPartition* p
         error = old_client_error(r, policy_of(p))
         if error != 0:
             return refuse(part, error, NULL)
-    error = read_records(
-        core, part, p, read_limit(r, part, log_end), log_end, r.isolation == 1, budget)
+    at = NULL if r.on_cold == COLD_WAIT else &cold
+    while True:
+        error = read_records(
+            core, part, p, read_limit(r, part, log_end), log_end, r.isolation == 1, budget, at)
+        if error != LOG_COLD:
+            break
+        if leave_cold(core, r, part, budget, &cold):
+            error = 0
+            break
+        at = NULL
     part.intercepted = (
         part.slice.size_bytes > 0 and r.replica_id < 0 and fetch_is_intercepted(p))
     return refuse(part, error, NULL) if error != 0 else 0
@@ -815,6 +854,7 @@ cdef int wait_for_messages(FetchCore* core, FetchWait* w, Request* request, Resp
     w.cold = NULL
     memory_release(w.memory)
     w.memory = NULL
+    w.cold_lookups, w.cold_deadline_ns, w.r.on_cold = 0, 0, COLD_ASK
     fetch_request_clear(&w.r)
     return look_or_wait(core, w, request, out, parked, False, False)
 
@@ -928,9 +968,44 @@ cdef int settle(FetchCore* core, FetchWait* w, Request* request, Response* out, 
         return finish(core, w, request, out, parked)
     return handler_parks(parked, w, now_ns(core) + COLD_WAIT_NS)
 
+cdef int wait_for_lookups(FetchCore* core, FetchWait* w, Request* request, Budget* found, Response* out, Parked* parked) noexcept nogil:
+    """Waits until threads have read what the lookups need; then looks again. If the disk takes longer
+    than COLD_WAIT_NS, the answer has no records from it, and the client asks again."""
+    cdef int64_t now = now_ns(core), retry
+    fetch_request_clear(&w.r)
+    w.looks_again = True
+    if w.cold_deadline_ns == 0:
+        w.cold_deadline_ns = now + COLD_WAIT_NS
+        atomic_add_i64(&core.cold_waits, 1)
+    w.cold = found.cold
+    w.cold.thread_index = request.thread_index
+    w.cold.connection_id = request.connection_id
+    if not cold_asked_all(w.cold):
+        return handler_parks(parked, w, w.cold_deadline_ns)
+    if found.cold_is_full:
+        retry = min(now + COLD_RETRY_NS, w.cold_deadline_ns)
+        cold_wait_release(w.cold)
+        w.cold = NULL
+        return handler_parks(parked, w, retry)
+    return look_after_lookups(core, w, request, out, parked, now)
+
+cdef int look_after_lookups(FetchCore* core, FetchWait* w, Request* request, Response* out, Parked* parked, int64_t now) noexcept nogil:
+    if w.cold != NULL:
+        w.cold_lookups += 1
+    cold_wait_release(w.cold)
+    w.cold = NULL
+    w.looks_again = False
+    if now >= w.cold_deadline_ns:
+        w.r.on_cold = COLD_SKIP
+    elif w.cold_lookups == COLD_LOOKUPS_MAX:
+        w.r.on_cold = COLD_WAIT
+    return look_or_wait(core, w, request, out, parked, False, now >= w.deadline_ns)
+
 cdef int look_or_wait(FetchCore* core, FetchWait* w, Request* request, Response* out, Parked* parked, bint first_time, bint expired) noexcept nogil:
     cdef Budget found
     look(core, &w.r, first_time, &found, request.thread_index)
+    if found.cold != NULL:
+        return wait_for_lookups(core, w, request, &found, out, parked)
     if expired or is_enough(core, &w.r, &found):
         return settle(core, w, request, out, parked)
     fetch_request_clear(&w.r)
@@ -938,9 +1013,12 @@ cdef int look_or_wait(FetchCore* core, FetchWait* w, Request* request, Response*
         wait_free(core, w)
         return HANDLER_CLOSE
     look(core, &w.r, False, &found, request.thread_index)
+    if found.cold != NULL:
+        return wait_for_lookups(core, w, request, &found, out, parked)
     if is_enough(core, &w.r, &found):
         return settle(core, w, request, out, parked)
     fetch_request_clear(&w.r)
+    w.cold_lookups, w.cold_deadline_ns, w.r.on_cold = 0, 0, COLD_ASK
     return handler_parks(parked, w, w.deadline_ns)
 
 # ---- the native handler
@@ -993,6 +1071,10 @@ cdef int native_resume(void* context, Request* request, Response* out, Parked* p
         return take_rewritten(core, w, request, out, parked)
     if w.converts:
         return go_on_converting(core, w, request, out, parked, expired)
+    if w.looks_again:
+        if not expired and (w.cold == NULL or not cold_wait_is_over(w.cold)):
+            return HANDLER_PARKED
+        return look_after_lookups(core, w, request, out, parked, now_ns(core))
     if w.cold != NULL:
         if not expired and not cold_wait_is_over(w.cold):
             return HANDLER_PARKED

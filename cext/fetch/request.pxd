@@ -63,8 +63,14 @@ cdef struct FetchPartition:
     Rewrite* rewrite            # plugins look at the records before they are sent (interception.pxd)
     void* entry                 # the session's entry of this partition (sessions.pxd), or NULL
 
+cdef enum:  # what a lookup does where it would have to wait for the disk
+    COLD_ASK = 0                # another thread reads the place, and the request waits
+    COLD_WAIT = 1               # it waits
+    COLD_SKIP = 2               # the answer has no records of this partition
+
 cdef struct FetchRequest:
     int16_t version
+    int8_t on_cold
     int8_t isolation
     int32_t replica_id          # >= 0: a follower's
     int64_t replica_epoch       # broker epoch of the follower; -1: unknown

@@ -42,7 +42,7 @@ def read_committed(LogHandle handle not None, int64_t offset, int64_t size_max, 
         slot = epoch_enter(log.epochs)
         status = log_read(log, offset, size_max, limit_offset, whole_first, &slice)
         if status == 0 and slice.segment != NULL and slice.size_bytes > 0:
-            status = log_aborted_txns(log, offset, limit_offset, &slice, &aborted)
+            status = log_aborted_txns(log, offset, limit_offset, &slice, &aborted, NULL)
             if status != 0:
                 segment_release(slice.segment)
         epoch_leave(log.epochs, slot)

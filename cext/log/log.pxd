@@ -30,6 +30,18 @@ cdef struct LogSlice:
     int64_t position
     int64_t size_bytes
 
+# What a lookup cannot find without waiting for the disk.
+cdef enum:
+    COLD_OFFSET = 0             # the batch of the offset `at`
+    COLD_BATCH = 1              # the header of the batch at the position `at`
+    COLD_ABORTED = 2            # the transactions that were aborted between the offsets `at` and `until`
+
+cdef struct ColdPlace:
+    Segment* segment            # retained: the receiver calls segment_release; NULL: nothing is cold
+    int what
+    int64_t at
+    int64_t until
+
 cdef struct Appended:
     int64_t first_offset
     int64_t last_offset
@@ -107,6 +119,12 @@ cdef int log_append(Log* log, uint8_t* batch, int64_t size_bytes, const BatchHea
 # log's end or below its start is OFFSET_OUT_OF_RANGE.
 cdef int log_read(Log* log, int64_t offset, int64_t size_max, int64_t limit_offset,
                   bint whole_first, LogSlice* out) noexcept nogil
+# The same without waiting for the disk. LOG_COLD: it would have to wait for the place that it returns.
+# Another thread reads that place (cold_place_read); then the caller begins again.
+cdef enum:
+    LOG_COLD = -2
+cdef int log_read_cached(Log* log, int64_t offset, int64_t size_max, int64_t limit_offset,
+                         bint whole_first, LogSlice* out, ColdPlace* cold) noexcept nogil
 # Flushes everything appended before the call to disk (fdatasync of dirty segments, and of the
 # directory when it has new files). Returns 0 or KAFKA_STORAGE_ERROR: after a failed flush the log
 # is offline until it is opened again.

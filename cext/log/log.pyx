@@ -17,6 +17,7 @@ which recovery (cext/log/recover.pyx) cuts off.
 
 Next on the data path: cext/log/segment.pyx.
 """
+from libc.errno cimport EAGAIN
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
@@ -58,7 +59,7 @@ from barnabas.cext.memory.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
     sched_yield,
 )
-from barnabas.cext.memory.sys cimport write_whole
+from barnabas.cext.memory.sys cimport System, write_whole
 from barnabas.cext.record.batch_at cimport BatchAt, SEGMENT_CORRUPT
 from barnabas.cext.record.records cimport (
     ATTR_CONTROL, ATTR_TRANSACTIONAL, AT_MAX_TIMESTAMP, BatchHeader, batch_size, batch_stamp,
@@ -589,11 +590,13 @@ cdef int log_append(
 # ----------------------------------------------------------------------------------------- reading
 
 cdef int _read_segment(
-    Log* log, const SegmentList* segments, int64_t i, int64_t offset, int64_t size_max,
-    int64_t limit_offset, bint whole_first, const LogMarks* marks, LogSlice* out
+    Log* log, System* system, const SegmentList* segments, int64_t i, int64_t offset,
+    int64_t size_max, int64_t limit_offset, bint whole_first, const LogMarks* marks, LogSlice* out,
+    int64_t* searched
 ) noexcept nogil:
     """Finds the slice in one segment. Returns 1; 0 when the segment has no batch below the limit; 2
-    when the caller must try the next segment; -errno or SEGMENT_CORRUPT."""
+    when the caller must try the next segment; -errno or SEGMENT_CORRUPT. `searched`: the offset that
+    it searched for last."""
     cdef Segment* segment = segments.items[i]
     cdef BatchAt first, past
     cdef int64_t end = atomic_load_i64(&segment.size_bytes)
@@ -603,7 +606,8 @@ cdef int _read_segment(
     cdef int status
     if segment.base_offset == marks.end_base:
         end = marks.end_position
-    status = segment_find(segment, log.system, offset, end, &first)
+    searched[0] = offset
+    status = segment_find(segment, system, offset, end, &first)
     if status < 0:
         out.position = first.position
         return status
@@ -614,7 +618,8 @@ cdef int _read_segment(
         if limit_offset == marks.flushed_offset and segment.base_offset == marks.flushed_base:
             limit = marks.flushed_position
         else:
-            status = segment_find(segment, log.system, limit_offset, end, &past)
+            searched[0] = limit_offset
+            status = segment_find(segment, system, limit_offset, end, &past)
             if status < 0:
                 out.position = past.position
                 return status
@@ -632,11 +637,12 @@ cdef int _read_segment(
 
 
 cdef int _read(
-    Log* log, int64_t offset, int64_t size_max, int64_t limit_offset, bint whole_first,
-    LogSlice* out
+    Log* log, System* system, int64_t offset, int64_t size_max, int64_t limit_offset,
+    bint whole_first, LogSlice* out, ColdPlace* cold
 ) noexcept nogil:
-    """Finds the slice, as log_read. Returns a Kafka error code, or -1 when the segment list changed
-    meanwhile and the caller must begin again."""
+    """Finds the slice, as log_read. Returns a Kafka error code; -1 when the segment list changed
+    meanwhile and the caller must begin again; LOG_COLD only if `system` never waits."""
+    cdef int64_t searched
     cdef LogMarks marks = log_marks(log)
     cdef SegmentList* segments = _segments(log)
     cdef int64_t i
@@ -650,12 +656,19 @@ cdef int _read(
     while i < segments.count:
         segment_retain(segments.items[i])
         status = _read_segment(
-            log, segments, i, offset, size_max, limit_offset, whole_first, &marks, out)
+            log, system, segments, i, offset, size_max, limit_offset, whole_first, &marks, out,
+            &searched)
         if status < 0 and (
             atomic_load_i64(&log.truncations) & 1 or _segments(log) != segments
         ):
             segment_release(segments.items[i])
             return -1
+        if status == -EAGAIN and cold != NULL:
+            out.position = 0
+            cold.segment = segments.items[i]
+            cold.what = COLD_OFFSET
+            cold.at = searched
+            return LOG_COLD
         if status == SEGMENT_CORRUPT:
             damage_note(segments.items[i], out.position, segments.items[i].size_bytes)
             out.position = 0
@@ -669,9 +682,9 @@ cdef int _read(
     return 0
 
 
-cdef int log_read(
-    Log* log, int64_t offset, int64_t size_max, int64_t limit_offset, bint whole_first,
-    LogSlice* out
+cdef inline int _read_untruncated(
+    Log* log, System* system, int64_t offset, int64_t size_max, int64_t limit_offset,
+    bint whole_first, LogSlice* out, ColdPlace* cold
 ) noexcept nogil:
     cdef int64_t truncations
     cdef int status
@@ -680,12 +693,31 @@ cdef int log_read(
         out.position = out.size_bytes = 0
         truncations = atomic_load_i64(&log.truncations)
         if not truncations & 1:
-            status = _read(log, offset, size_max, limit_offset, whole_first, out)
+            status = _read(
+                log, system, offset, size_max, limit_offset, whole_first, out, cold)
             if status != -1 and atomic_load_i64(&log.truncations) == truncations:
                 return status
             if out.segment != NULL:
                 segment_release(out.segment)
+            if status == LOG_COLD:
+                segment_release(cold.segment)
         sched_yield()
+
+
+cdef int log_read(
+    Log* log, int64_t offset, int64_t size_max, int64_t limit_offset, bint whole_first,
+    LogSlice* out
+) noexcept nogil:
+    return _read_untruncated(
+        log, log.system, offset, size_max, limit_offset, whole_first, out, NULL)
+
+
+cdef int log_read_cached(
+    Log* log, int64_t offset, int64_t size_max, int64_t limit_offset, bint whole_first,
+    LogSlice* out, ColdPlace* cold
+) noexcept nogil:
+    return _read_untruncated(
+        log, log.system.cached_only, offset, size_max, limit_offset, whole_first, out, cold)
 
 
 cdef int _time_in(

@@ -1,8 +1,9 @@
 """Transactions in one log: the last stable offset, and the check of transactional batches."""
 from libc.stdint cimport int16_t, int64_t
 
-from barnabas.cext.log.log cimport Log, LogSlice
+from barnabas.cext.log.log cimport ColdPlace, Log, LogSlice
 from barnabas.cext.log.txn_index cimport AbortedTxns
+from barnabas.cext.memory.sys cimport System
 from barnabas.cext.record.records cimport BatchHeader
 
 # Returns the first offset of the earliest transaction that is open or whose marker the high
@@ -16,8 +17,12 @@ cdef void log_high_watermark_moved(Log* log, int64_t high_watermark) noexcept no
 # markers that were found have been passed.
 cdef void log_transactions_restored(Log* log) noexcept nogil
 # Finds the aborted transactions that reach into a slice that was read from `offset` on, below
-# limit_offset. Returns 0 or KAFKA_STORAGE_ERROR; the caller frees `found` in both cases.
-cdef int log_aborted_txns(Log* log, int64_t offset, int64_t limit_offset, const LogSlice* slice, AbortedTxns* found) noexcept nogil
+# limit_offset. Returns 0 or KAFKA_STORAGE_ERROR; the caller frees `found` in both cases. With `cold`
+# it does not wait for the disk, and may return LOG_COLD, as log_read_cached.
+cdef int log_aborted_txns(Log* log, int64_t offset, int64_t limit_offset, const LogSlice* slice, AbortedTxns* found, ColdPlace* cold) noexcept nogil
+# Reads what a lookup did not find in memory, so that it is there afterwards, as far as the page cache
+# keeps it. Whatever fails here fails again in the lookup.
+cdef void cold_place_read(const ColdPlace* cold, System* system) noexcept nogil
 
 # Returns whether a batch continues a transaction that is open here, or begins one that the
 # coordinator has confirmed.

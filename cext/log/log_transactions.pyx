@@ -18,20 +18,25 @@ EXPECTED_MAX confirmed ones.
 
 Next on the data path: cext/log/txn_index.pyx.
 """
+from libc.errno cimport EAGAIN
 from libc.stdint cimport int16_t, int64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from barnabas.cext.log.log cimport (
-    SegmentList, Verification, log_expects_transaction, log_note_transactions, segment_list_floor,
+    COLD_ABORTED, COLD_BATCH, COLD_OFFSET, ColdPlace, LOG_COLD, SegmentList, Verification,
+    log_expects_transaction, log_note_transactions, segment_list_floor,
 )
 from barnabas.cext.log.open_txns cimport open_txns_settle
 from barnabas.cext.log.producers cimport producer_in_transaction, producers_find
 from barnabas.cext.log.segment cimport (
-    Segment, segment_offset_above, segment_release, segment_retain,
+    Segment, segment_find, segment_offset_above, segment_release, segment_retain,
 )
-from barnabas.cext.log.txn_index cimport txn_index_collect
+from barnabas.cext.log.txn_index cimport aborted_txns_free, txn_index_collect
 from barnabas.cext.memory.atomics cimport atomic_load_i64, atomic_load_pointer
 from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
+from barnabas.cext.memory.sys cimport System
+from barnabas.cext.record.batch_at cimport BatchAt
 
 cdef enum:                      # Kafka error codes
     STORAGE_ERROR = 56
@@ -57,7 +62,8 @@ cdef void log_transactions_restored(Log* log) noexcept nogil:
 
 
 cdef int _collect(
-    Log* log, const SegmentList* segments, int64_t offset, int64_t limit_offset, AbortedTxns* found
+    System* system, const SegmentList* segments, int64_t offset, int64_t limit_offset,
+    AbortedTxns* found, ColdPlace* cold
 ) noexcept nogil:
     cdef Segment* segment
     cdef int64_t i = max(segment_list_floor(segments, offset), <int64_t>0)
@@ -65,7 +71,9 @@ cdef int _collect(
     while i < segments.count:
         segment = segments.items[i]
         segment_retain(segment)
-        status = txn_index_collect(segment, log.system, offset, limit_offset, found)
+        status = txn_index_collect(segment, system, offset, limit_offset, found)
+        if status == -EAGAIN and cold != NULL:
+            return _is_cold(cold, segment, COLD_ABORTED, offset, limit_offset)
         segment_release(segment)
         if status != 0:
             return 0 if status == 1 else STORAGE_ERROR
@@ -87,19 +95,46 @@ cdef bint _has_aborts(const SegmentList* segments, int64_t offset) noexcept nogi
 
 
 cdef int log_aborted_txns(
-    Log* log, int64_t offset, int64_t limit_offset, const LogSlice* slice, AbortedTxns* found
+    Log* log, int64_t offset, int64_t limit_offset, const LogSlice* slice, AbortedTxns* found,
+    ColdPlace* cold
 ) noexcept nogil:
+    cdef System* system = log.system if cold == NULL else log.system.cached_only
     cdef const SegmentList* segments = <const SegmentList*>atomic_load_pointer(
         <void**>&log.segments)
     cdef int64_t i = segment_list_floor(segments, slice.segment.base_offset) + 1
-    cdef int64_t above = limit_offset
+    cdef int64_t above = limit_offset, found_above
     if not _has_aborts(segments, offset):
         return 0
     if 0 < i < segments.count:
         above = min(above, segments.items[i].base_offset)
-    above = min(above, segment_offset_above(
-        slice.segment, log.system, slice.position + slice.size_bytes, above))
-    return _collect(log, segments, offset, above, found)
+    found_above = segment_offset_above(
+        slice.segment, system, slice.position + slice.size_bytes, above)
+    if found_above == -EAGAIN and cold != NULL:
+        segment_retain(slice.segment)
+        return _is_cold(cold, slice.segment, COLD_BATCH, slice.position + slice.size_bytes, 0)
+    return _collect(system, segments, offset, min(above, found_above), found, cold)
+
+
+cdef inline int _is_cold(
+    ColdPlace* cold, Segment* segment, int what, int64_t at, int64_t until
+) noexcept nogil:
+    """Takes over a reference to the segment."""
+    cold.segment, cold.what, cold.at, cold.until = segment, what, at, until
+    return LOG_COLD
+
+
+cdef void cold_place_read(const ColdPlace* cold, System* system) noexcept nogil:
+    cdef BatchAt found
+    cdef AbortedTxns aborted
+    if cold.what == COLD_OFFSET:
+        segment_find(
+            cold.segment, system, cold.at, atomic_load_i64(&cold.segment.size_bytes), &found)
+    elif cold.what == COLD_BATCH:
+        segment_offset_above(cold.segment, system, cold.at, 0)
+    else:
+        memset(&aborted, 0, sizeof(AbortedTxns))
+        txn_index_collect(cold.segment, system, cold.at, cold.until, &aborted)
+        aborted_txns_free(&aborted)
 
 
 # ------------------------------------------------------------------------------------ verification

@@ -148,7 +148,7 @@ cdef void segment_last_entries(const Segment* segment, OffsetEntry* place, TimeE
 # there is none.
 cdef int segment_find(Segment* segment, System* system, int64_t offset, int64_t end, BatchAt* found) noexcept nogil
 # Returns, from the offset index, an offset at or above the last offsets of all batches that begin
-# before `position`; `otherwise` when no entry helps.
+# before `position`; `otherwise` when no entry helps; -EAGAIN if `system` does not wait for the disk.
 cdef int64_t segment_offset_above(Segment* segment, System* system, int64_t position, int64_t otherwise) noexcept nogil
 # Reads the header of the batch at `position`: 1; 0 at `end`.
 cdef int segment_batch_at(Segment* segment, System* system, int64_t position, int64_t end, BatchAt* found) noexcept nogil

@@ -50,7 +50,7 @@ cdef extern from "<fcntl.h>" nogil:
     int O_RDONLY, O_RDWR, O_CREAT
 
 cdef extern from "<errno.h>" nogil:
-    int ENOENT, ENOMEM
+    int EAGAIN, ENOENT, ENOMEM
 
 cdef extern from "filemap.h" nogil:
     int64_t file_size(int fd)
@@ -290,7 +290,8 @@ cdef inline int64_t _written(int fd, int64_t found_bytes, int entry_bytes) noexc
 
 cdef int _map_sealed(Segment* s, System* system, IndexFile* index, bint by_time) noexcept nogil:
     """Maps an index of a sealed segment for reading; a missing file counts as an empty one. Returns
-    0 or -errno."""
+    0 or -errno. A thread that must not wait for the disk maps only an index in the page cache; once
+    it is mapped, a search may wait for pages that the kernel has evicted."""
     cdef int fd
     cdef int64_t size_bytes
     cdef IndexFile found
@@ -311,6 +312,9 @@ cdef int _map_sealed(Segment* s, System* system, IndexFile* index, bint by_time)
     found.fd = -1
     if fd >= 0:
         size_bytes = file_size(fd)
+        if system == system.cached_only and system.is_cached(system, fd, 0, size_bytes) == 0:
+            log_file_close(fd)
+            return -EAGAIN
         if size_bytes > 0:
             found.map = map_file(fd, size_bytes, False)
             if found.map != NULL:
@@ -691,6 +695,7 @@ cdef int64_t segment_offset_above(
     cdef OffsetEntry entry
     cdef BatchAt found
     cdef int64_t low = 0, high, middle, entries
+    cdef int status
     if segment.offsets.map == NULL:
         return otherwise
     high = entries = atomic_load_i64(&segment.offsets.entries)
@@ -704,10 +709,13 @@ cdef int64_t segment_offset_above(
     if low < entries:
         entry = offset_index_entry(segment.offsets.map, low)
     mapguard_leave()
-    if low == entries or entry.position < position or segment_batch_at(
-        segment, system, entry.position, atomic_load_i64(&segment.size_bytes), &found) != 1 or (
-        found.last_offset != segment.base_offset + entry.relative_offset
-    ):
+    if low == entries or entry.position < position:
+        return otherwise
+    status = segment_batch_at(
+        segment, system, entry.position, atomic_load_i64(&segment.size_bytes), &found)
+    if status == -EAGAIN:
+        return status
+    if status != 1 or found.last_offset != segment.base_offset + entry.relative_offset:
         return otherwise
     return found.last_offset
 

@@ -12,6 +12,7 @@ from barnabas.cext.memory.atomics cimport atomic_add_i64
 
 cdef extern from "syscalls.h" nogil:
     int real_open(const char* path, int flags, int mode)
+    int real_open_cached(const char* path, int flags, int mode)
     int real_close(int fd)
     int64_t descriptors_max()       # INT64_MAX: no limit
 
@@ -25,14 +26,25 @@ cdef inline int64_t _reserved(int64_t most) noexcept nogil:
     return min(most >> 1, <int64_t>RESERVED)
 
 
-cdef int log_file_open(const char* path, int flags, int mode) noexcept nogil:
+cdef inline int _open_counted(const char* path, int flags, int mode, bint waits) noexcept nogil:
     cdef int64_t most = descriptors_max()
     cdef int fd = -EMFILE
     if atomic_add_i64(&_open_count, 1) <= most - _reserved(most):
-        fd = real_open(path, flags, mode)
+        if waits:
+            fd = real_open(path, flags, mode)
+        else:
+            fd = real_open_cached(path, flags, mode)
     if fd < 0:
         atomic_add_i64(&_open_count, -1)
     return fd
+
+
+cdef int log_file_open(const char* path, int flags, int mode) noexcept nogil:
+    return _open_counted(path, flags, mode, True)
+
+
+cdef int log_file_open_cached(const char* path, int flags, int mode) noexcept nogil:
+    return _open_counted(path, flags, mode, False)
 
 
 cdef int log_file_close(int fd) noexcept nogil:

@@ -25,6 +25,9 @@ cdef struct System:
     int (*unlink)(System*, const char* path) noexcept nogil
     int64_t (*wall_ms)(System*) noexcept nogil
     int64_t (*monotonic_ns)(System*) noexcept nogil
+    # The same files for a thread that must not wait for a disk: pread and open fail with -EAGAIN where
+    # the kernel does not have the bytes, or the path, in memory.
+    System* cached_only
     void* rules                 # owned by cext.memory.sys: fault rules and clock offsets
 
 # Writes all bytes: it calls pwritev again after a short write, with at most WRITE_PIECE_BYTES each
@@ -41,3 +44,4 @@ cdef int64_t read_whole(System*, int fd, void* into, int64_t size_bytes, int64_t
 cdef class SystemCalls:
     """Python's handle of one table. An object that keeps `table` also keeps a reference to this."""
     cdef System table
+    cdef System cached_only

@@ -13,6 +13,7 @@ Call = Literal[
     "close",
     "rename",
     "unlink",
+    "pread_cached",
 ]
 Action = Literal["error", "short", "kill", "delay", "hold"]
 

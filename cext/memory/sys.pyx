@@ -24,7 +24,9 @@ from barnabas.cext.memory.condition cimport (
     condition_init, condition_wait_until, monotonic_now_ns, pthread_cond_broadcast,
     pthread_cond_destroy, pthread_cond_t,
 )
-from barnabas.cext.memory.descriptors cimport log_file_close, log_file_open
+from barnabas.cext.memory.descriptors cimport (
+    log_file_close, log_file_open, log_file_open_cached,
+)
 from barnabas.cext.memory.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
     pthread_mutex_unlock,
@@ -32,6 +34,7 @@ from barnabas.cext.memory.mutex cimport (
 
 cdef extern from "syscalls.h" nogil:
     ssize_t real_pread(int fd, void* into, size_t n, int64_t at)
+    ssize_t real_pread_cached(int fd, void* into, size_t n, int64_t at)
     ssize_t real_pwritev(int fd, const iovec* parts, int count, int64_t at)
     ssize_t real_sendfile(int to, int source, int64_t at, size_t n)
     int real_is_cached(int fd, int64_t at, int64_t n)
@@ -62,7 +65,8 @@ cdef enum:
     CALL_CLOSE = 8
     CALL_RENAME = 9
     CALL_UNLINK = 10
-    CALL_KINDS = 11
+    CALL_PREAD_CACHED = 11
+    CALL_KINDS = 12
     ACT_ERROR = 0
     ACT_SHORT = 1
     ACT_KILL = 2
@@ -168,6 +172,20 @@ cdef ssize_t _pread(System* s, int fd, void* into, size_t size_bytes, int64_t po
     return real_pread(fd, into, size_bytes, position)
 
 
+cdef ssize_t _pread_cached(
+    System* s, int fd, void* into, size_t size_bytes, int64_t position
+) noexcept nogil:
+    """Reads from the page cache. A rule `error` of EAGAIN reports that the bytes are not in it."""
+    cdef Rules* rules = _rules(s)
+    cdef bint shorten = False
+    cdef int failed
+    if rules != NULL:
+        failed = _verdict(rules, CALL_PREAD_CACHED, fd, NULL, &shorten)
+        if failed < 0:
+            return failed
+    return real_pread_cached(fd, into, size_bytes, position)
+
+
 cdef ssize_t _short_pwritev(int fd, const iovec* parts, int part_count, int64_t position) noexcept nogil:
     """Writes half of the first part that has two bytes or more."""
     cdef iovec half
@@ -248,15 +266,20 @@ cdef int _ftruncate(System* s, int fd, int64_t size_bytes) noexcept nogil:
     return real_ftruncate(fd, size_bytes)
 
 
-cdef int _open(System* s, const char* path, int flags, int mode) noexcept nogil:
+cdef inline int _open_verdict(System* s, const char* path) noexcept nogil:
     cdef Rules* rules = _rules(s)
     cdef bint shorten = False
-    cdef int failed
-    if rules != NULL:
-        failed = _verdict(rules, CALL_OPEN, -1, path, &shorten)
-        if failed < 0:
-            return failed
-    return log_file_open(path, flags, mode)
+    return 0 if rules == NULL else _verdict(rules, CALL_OPEN, -1, path, &shorten)
+
+
+cdef int _open(System* s, const char* path, int flags, int mode) noexcept nogil:
+    cdef int failed = _open_verdict(s, path)
+    return failed if failed < 0 else log_file_open(path, flags, mode)
+
+
+cdef int _open_cached(System* s, const char* path, int flags, int mode) noexcept nogil:
+    cdef int failed = _open_verdict(s, path)
+    return failed if failed < 0 else log_file_open_cached(path, flags, mode)
 
 
 cdef int _close(System* s, int fd) noexcept nogil:
@@ -362,7 +385,7 @@ def sync_filesystem(path) -> bool:
 
 
 _CALLS = ("pread", "pwritev", "sendfile", "is_cached", "fdatasync", "fsync_directory", "ftruncate",
-          "open", "close", "rename", "unlink")
+          "open", "close", "rename", "unlink", "pread_cached")
 _ACTIONS = ("error", "short", "kill", "delay", "hold")
 _SHORTENED = ("pread", "pwritev", "sendfile")
 
@@ -377,6 +400,7 @@ cdef Rules* _ruled(SystemCalls calls) except NULL:
         pthread_mutex_init(&rules.lock, NULL)
         condition_init(&rules.changed)
         atomic_store_pointer(&calls.table.rules, rules)
+        atomic_store_pointer(&calls.cached_only.rules, rules)
     return rules
 
 
@@ -408,6 +432,10 @@ cdef class SystemCalls:
         self.table.wall_ms = _wall_ms
         self.table.monotonic_ns = _monotonic_ns
         self.table.rules = NULL
+        self.table.cached_only = &self.cached_only
+        self.cached_only = self.table
+        self.cached_only.pread = _pread_cached
+        self.cached_only.open = _open_cached
 
     def __dealloc__(self):
         if self.table.rules != NULL:

@@ -6,6 +6,11 @@
 #endif
 #include <errno.h>
 #include <fcntl.h>
+#if defined(__has_include)
+#if __has_include(<linux/openat2.h>)
+#include <linux/openat2.h>
+#endif
+#endif
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -29,6 +34,17 @@ static inline int real_ftruncate(int fd, int64_t n) REPEAT(int, ftruncate(fd, n)
 /* A file of a log is never a link: who may write to a log directory would choose what is written. */
 static inline int real_open(const char *path, int flags, int mode)
     REPEAT(int, open(path, flags | O_CLOEXEC | O_NOFOLLOW, mode))
+/* The same without waiting for the disk: -EAGAIN when the kernel does not have the path in memory.
+   Linux before 5.12, and filters of system calls that do not know openat2, open as always. */
+static inline int real_open_cached(const char *path, int flags, int mode) {
+#if defined(SYS_openat2) && defined(RESOLVE_CACHED)
+    struct open_how how = {(uint64_t)(flags | O_CLOEXEC | O_NOFOLLOW), 0, RESOLVE_CACHED};
+    int r = flags & O_CREAT ? -1 : (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+    if (r >= 0) return r;
+    if (!(flags & O_CREAT) && errno == EAGAIN) return -EAGAIN;
+#endif
+    return real_open(path, flags, mode);
+}
 static inline int open_directory(const char *path)
     REPEAT(int, open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
 static inline int real_rename(const char *from, const char *to) REPEAT(int, rename(from, to))
@@ -89,6 +105,18 @@ static inline int real_is_cached(int fd, int64_t at, int64_t n) {
     }
 #endif
     return 1;
+}
+
+/* Reads what is in the page cache: -EAGAIN where it would wait for the disk. A file system that cannot
+   say so is read. Without glibc's wrapper, which makes each call a point where a thread can end. */
+static inline ssize_t real_pread_cached(int fd, void *into, size_t n, int64_t at) {
+#ifdef RWF_NOWAIT
+    struct iovec part = {into, n};
+    ssize_t r = syscall(SYS_preadv2, fd, &part, 1, (long)at, 0L, RWF_NOWAIT);
+    if (r >= 0) return r;
+    if (errno != EOPNOTSUPP && errno != EINVAL && errno != ENOSYS && errno != EINTR) return -errno;
+#endif
+    return real_pread(fd, into, n, at);
 }
 
 static inline int64_t real_wall_ms(void) {

@@ -1,7 +1,8 @@
-"""One of two log directories is on a disk with slow flushes: producers of partitions in the other
-one do not wait for it. Their p99 stays within twice the value without the slow disk.
+"""One of two log directories is on a slow disk: clients of partitions in the other one do not wait
+for it. Their p99 stays within twice the value without load on the slow disk, for producers beside
+slow flushes and for consumers beside fetches of records that are not in the page cache.
 
-The delay is a rule of the system-call table for files below the slow directory. Both values are
+The delays are rules of the system-call table for files below the slow directory. Both values are
 measured alternately in one run, and the median round of each counts, as in
 tests/hostile/test_slow_peers.py.
 """
@@ -9,20 +10,24 @@ tests/hostile/test_slow_peers.py.
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from statistics import median
 
 import pytest
 from compat.support import Wire
 from durability.armed_broker import ArmedBroker
-from node.test_settings import create, produce
+from durability.evicted import evict
+from node.test_settings import create, fetch, produce
 
 pytestmark = pytest.mark.takes(seconds=5)
 
 CALLS_MIN, ROUND_S, ROUNDS_MIN, ROUNDS_MAX, TIMES_MAX = 20, 0.5, 3, 8, 2.0
 CLIENTS = 8
 FLUSH_MS = 100
+READ_MS = 20
+COLD_BATCHES = 40  # of 1 KiB: the lookup of one in the middle reads headers
 
 
 @pytest.fixture
@@ -40,14 +45,12 @@ def partitions(folder: Path) -> list[int]:
 
 
 @contextlib.contextmanager
-def producers_of(broker: ArmedBroker, partition: int) -> Iterator[None]:
-    """Producers of a slow partition, each of which has waited for the disk once."""
+def slow_clients(
+    broker: ArmedBroker, call: str, delay_ms: int, ask: Callable[[Wire, int], None]
+) -> Iterator[None]:
+    """Clients of slow partitions, each of which has waited for the disk once."""
     rule = broker.fault(
-        call="fdatasync",
-        action="delay",
-        delay_ms=FLUSH_MS,
-        count=1 << 40,
-        path_contains=f"/slow/t-{partition}/",
+        call=call, action="delay", delay_ms=delay_ms, count=1 << 40, path_contains="/slow/"
     )
     stop, waited = threading.Event(), [threading.Event() for _ in range(CLIENTS)]
     failures: list[BaseException] = []
@@ -56,7 +59,7 @@ def producers_of(broker: ArmedBroker, partition: int) -> Iterator[None]:
         try:
             with Wire(broker.address) as wire:
                 while not stop.is_set():
-                    assert produce(wire, "t", b"v", partition=partition).errorCode == 0
+                    ask(wire, number)
                     waited[number].set()
         except (OSError, AssertionError) as error:
             failures.append(error)
@@ -88,6 +91,19 @@ def p99_s(call) -> float:
     return sorted(took)[len(took) * 99 // 100]
 
 
+def compare(call: Callable[[], None], slow: Callable[[], AbstractContextManager[None]]) -> None:
+    p99_s(call)  # warm
+    before, during = [], []
+    for number in range(ROUNDS_MAX):
+        before.append(p99_s(call))
+        with slow():
+            during.append(p99_s(call))
+        if number + 1 >= ROUNDS_MIN and median(during) <= TIMES_MAX * median(before):
+            break
+    print([f"{1000 * row:.2f}" for row in before], [f"{1000 * row:.2f}" for row in during], "ms")
+    assert median(during) <= TIMES_MAX * median(before), (before, during)
+
+
 @pytest.mark.alone(reason="compares p99s")
 def test_the_p99_of_partitions_on_another_disk_stays_within_twice(tmp_path, broker):
     with Wire(broker.address) as wire:
@@ -97,13 +113,39 @@ def test_the_p99_of_partitions_on_another_disk_stays_within_twice(tmp_path, brok
         def call() -> None:
             assert produce(wire, "t", b"v", partition=fast).errorCode == 0
 
-        p99_s(call)  # warm
-        before, during = [], []
-        for number in range(ROUNDS_MAX):
-            before.append(p99_s(call))
-            with producers_of(broker, slow):
-                during.append(p99_s(call))
-            if number + 1 >= ROUNDS_MIN and median(during) <= TIMES_MAX * median(before):
-                break
-    print([f"{1000 * row:.2f}" for row in before], [f"{1000 * row:.2f}" for row in during], "ms")
-    assert median(during) <= TIMES_MAX * median(before), (before, during)
+        def ask(wire: Wire, _: int) -> None:
+            assert produce(wire, "t", b"v", partition=slow).errorCode == 0
+
+        compare(call, lambda: slow_clients(broker, "fdatasync", FLUSH_MS, ask))
+
+
+@pytest.mark.alone(reason="compares p99s")
+def test_fetches_of_cold_records_leave_the_p99_of_another_disk_within_twice(tmp_path, broker):
+    """The lookup of an offset reads headers of batches. Once it did so on the network thread."""
+    topics = [f"t{number}" for number in range(2 * CLIENTS)]
+    with Wire(broker.address) as wire:
+        for name in topics:
+            create(wire, name)
+            for _ in range(COLD_BATCHES):
+                assert produce(wire, name, bytes(1024)).errorCode == 0
+        places = {path.name[:-2]: path for path in tmp_path.glob("*/t*-0")}
+        slow = [name for name in topics if places[name].parent.name == "slow"]
+        [fast, *_] = [name for name in topics if name not in slow]
+        assert len(slow) == CLIENTS
+        if not evict(places[slow[0]] / f"{0:020d}.log"):
+            pytest.skip("this file system keeps its pages in memory")
+
+        def call() -> None:
+            records_of(wire, fast)
+
+        def ask(wire: Wire, number: int) -> None:
+            name = slow[number]
+            evict(places[name] / f"{0:020d}.log")
+            records_of(wire, name)
+
+        compare(call, lambda: slow_clients(broker, "pread", READ_MS, ask))
+
+
+def records_of(wire: Wire, topic: str) -> None:
+    [row] = fetch(wire, topic, offset=COLD_BATCHES // 2, size_max=4096).responses[0].partitions
+    assert row.errorCode == 0 and len(row.records) > 1024

@@ -34,12 +34,13 @@ class FetchBroker:
         slots: int = 100,
         fetch_bytes_max: int = 57671680,
         cold_depth_max: int = 256,
+        open_segments_max: int = 100,
         directories: Mapping[str, Path] = MappingProxyType({}),
     ) -> None:
         """`directories`: of topics that are in another log directory."""
         self.system = SystemCalls()
         self.epochs = Epochs()
-        self.segments = SegmentCache(open_segments_max=100)
+        self.segments = SegmentCache(open_segments_max=open_segments_max)
         self.table = PartitionTable(self.system, self.epochs, node_id=NODE, durability=durability)
         self.directory = directory
         self.table.add_directory(str(directory), flush_threads=1)
