@@ -47,7 +47,7 @@ def _group(group_id: str, share: ShareService, call: Call[ShareContext]) -> Stru
                 groupId=group_id,
                 groupState=group.state,
                 groupEpoch=group.epoch,
-                assignmentEpoch=group.assignment_epoch,
+                assignmentEpoch=group.target_epoch,
                 assignorName=share.groups.assignor(),
                 members=[_member(member, share, call) for member in group.members.values()],
             )

@@ -141,6 +141,13 @@ class Timers:
                 log.exception("a timer failed")
 
 
+def cancel(*timers: Any) -> None:
+    """Cancels these timers. None stands for no timer."""
+    for timer in timers:
+        if timer is not None:
+            timer.cancel()
+
+
 class RunsLater(Protocol):
     """Timers of the broker, or timers whose time a test moves."""
 

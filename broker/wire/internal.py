@@ -98,6 +98,11 @@ class RecordType(NamedTuple):
         return version, self.value.decode(data, version, _INT16.size)
 
 
+def type_name(topic: str, number: int) -> str | None:
+    """Returns the name of a type of records of an internal topic; None for an unknown type."""
+    return _NAMES[topic].get(number)
+
+
 def record_types(topic: str) -> dict[int, RecordType]:
     """Returns the types of records of an internal topic, by number. Raises KeyError for another
     topic."""
@@ -118,7 +123,7 @@ def read_key(topic: str, data: Buffer) -> tuple[RecordType, Struct]:
     """Returns the type of the record that has this key, and the key's fields. Raises UnknownRecord,
     MalformedMessage."""
     number = _number(data, "the key of a record")
-    name = _NAMES[topic].get(number)
+    name = type_name(topic, number)
     if name is None:
         raise UnknownRecord(f"{topic} has no records of type {number}")
     found = record_type(topic, name)

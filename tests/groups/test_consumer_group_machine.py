@@ -276,7 +276,7 @@ def test_a_last_member_whose_leave_fails_twice_beside_a_model():
     machine.counts_are_those_of_the_members()
     machine.epochs_go_up()
     machine.no_partition_has_two_readers()
-    assert machine.rig.group.behind and not machine.rig.journal.waiting
+    assert machine.rig.group.writes.behind and not machine.rig.journal.waiting
     machine.teardown()
 
 

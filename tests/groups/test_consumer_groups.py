@@ -436,7 +436,7 @@ class TestWrites:
         assert second.errors == {"COORDINATOR_NOT_AVAILABLE": 1}
         assert len(rig.journal.waiting) == 1, "the group catches up without being asked"
         rig.journal.flush()
-        assert not rig.group.behind
+        assert not rig.group.writes.behind
         rig.journal.immediately = True
         settle(first, second)
         before = rig.kept()
@@ -489,7 +489,7 @@ class TestWrites:
         rig.timers.advance(RETRY_MS)
         rig.journal.flush()
         before = rig.kept()
-        assert before[0] == "Empty" and not rig.group.behind
+        assert before[0] == "Empty" and not rig.group.writes.behind
         rig.timers.advance(10 * RETRY_MS)
         assert not rig.journal.waiting, "what the log has is not written again"
         rig.crash()
@@ -535,7 +535,7 @@ class TestWrites:
         for consumer in made:
             consumer.heartbeat()
         rig.journal.immediately = False
-        rig.group.behind = True
+        rig.group.writes.behind = True
         made[0].heartbeat()
         assert len(rig.journal.waiting) > 1
         rig.journal.flush()

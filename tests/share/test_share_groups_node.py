@@ -457,9 +457,9 @@ def test_a_last_member_whose_leaving_was_not_written_stays_away_after_a_restart(
         # The write of the whole group followed at once and failed, too; it succeeds after RETRY_MS.
         assert len(failed) == 2
         group = broker.node.serving.coordinators.share().groups.groups["g"]
-        assert group.behind and not group.members
+        assert group.writes.behind and not group.members
         broker.clock.advance(seconds=RETRY_MS / 1000)
-        assert until(lambda: not group.behind)
+        assert until(lambda: not group.writes.behind)
     with broker_with(tmp_path / "data") as broker:
         group = until(lambda: broker.node.serving.coordinators.share().groups.groups.get("g"))
         assert group.state == "Empty"

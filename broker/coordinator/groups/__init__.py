@@ -4,10 +4,14 @@ Start with classic_group.py (the state of a group), then rebalance.py (joining, 
 offsets.py (committed offsets), group_records.py (records of __consumer_offsets) and coordinator.py
 (the GroupCoordinator, which handlers call).
 
-Groups of the consumer protocol (KIP-848) are in consumer_member.py and consumer_group.py (their
-state), topic_views.py and target_assignment.py (the assignment of partitions),
-consumer_heartbeats.py (the steps of a heartbeat), consumer_regexes.py, consumer_records.py and
-group_writes.py. Members and groups that change the protocol are in classic_members.py and
-migration.py. Groups of the streams protocol (KIP-1071) are in coordinator/streams; streams_kind.py
-says what this package uses of them.
+What consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071) have in common
+is in membership.py (who is a member), member_position.py (a member on its way to its target),
+member_timers.py (session and rebalance timeouts), member_records.py, group_writes.py,
+topic_views.py, target_assignment.py and commit_checks.py.
+
+Consumer groups are in consumer_member.py and consumer_group.py (their state),
+consumer_heartbeats.py (the steps of a heartbeat), consumer_regexes.py and consumer_records.py.
+Members and groups that change the protocol are in classic_members.py and migration.py. Share groups
+are in coordinator/share, streams groups in coordinator/streams; streams_kind.py says what this
+package uses of the latter.
 """

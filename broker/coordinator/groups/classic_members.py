@@ -18,13 +18,7 @@ from typing import TYPE_CHECKING
 from barnabas.coordinator.groups.classic_group import AnswerJoin, AnswerSync, JoinResult, SyncResult
 from barnabas.coordinator.groups.consumer_change import Change
 from barnabas.coordinator.groups.consumer_group import ConsumerGroup
-from barnabas.coordinator.groups.consumer_member import (
-    JOIN,
-    UNRELEASED,
-    UNREVOKED,
-    ClassicPart,
-    ConsumerMember,
-)
+from barnabas.coordinator.groups.consumer_member import ClassicPart, ConsumerMember
 from barnabas.coordinator.groups.consumer_protocol import (
     MalformedSubscription,
     Subscription,
@@ -32,7 +26,11 @@ from barnabas.coordinator.groups.consumer_protocol import (
     subscription_of,
 )
 from barnabas.coordinator.groups.group_records import Entry
+from barnabas.coordinator.groups.group_writes import answering
+from barnabas.coordinator.groups.member_position import UNRELEASED, UNREVOKED, in_place_of
+from barnabas.coordinator.groups.membership import checked_member
 from barnabas.coordinator.groups.rebalance import Join
+from barnabas.coordinator.timers import cancel
 from barnabas.errors import (
     FencedInstanceId,
     IllegalGeneration,
@@ -107,10 +105,7 @@ class ClassicMembers:
             self._joined_at_last(group, after, result, resubscribed, answer)
             return
         self._watch_joined(group, member_id, asked)
-
-        def done(error: KafkaError | None) -> None:
-            answer(result if error is None else JoinResult(error, member_id))
-
+        done = answering(answer, result, lambda error: JoinResult(error, member_id))
         heartbeats.writes.write(group, entries, done)
 
     def _joined_at_last(
@@ -124,10 +119,7 @@ class ClassicMembers:
         """Turns the group into a classic one: its last member of the consumer protocol has joined
         with the classic protocol."""
         joined = result._replace(generation=group.epoch)
-
-        def done(error: KafkaError | None) -> None:
-            answer(joined if error is None else JoinResult(error, member.member_id))
-
+        done = answering(answer, joined, lambda error: JoinResult(error, member.member_id))
         # A member that is not at the group's epoch has partitions to revoke or to receive.
         rebalance = resubscribed or any(m.epoch != group.epoch for m in group.members.values())
         self._heartbeats.migration.downgrade(group, (), done, rebalance)
@@ -148,7 +140,7 @@ class ClassicMembers:
         if holder is None:
             return ConsumerMember(member_id), None
         old = group.members[holder]
-        return old._replace(member_id=member_id, epoch=JOIN, previous_epoch=JOIN), old
+        return in_place_of(old, member_id), old
 
     def _owned(self, subscription: Subscription) -> dict[bytes, Collection[int]]:
         views = self._heartbeats.dependencies.topics()
@@ -161,20 +153,18 @@ class ClassicMembers:
 
     def _watch_joined(self, group: ConsumerGroup, member_id: str, asked: Join) -> None:
         heartbeats = self._heartbeats
-        watch = heartbeats.watch(group, member_id)
-        if watch.join is not None:
-            watch.join.cancel()
-            watch.join = None
-        heartbeats.extend_session(group, member_id, asked.session_timeout_ms)
-        if watch.sync is not None:
-            watch.sync.cancel()
+        watch = heartbeats.timers.of(group, member_id)
+        cancel(watch.join)
+        watch.join = None
+        heartbeats.timers.extend_session(group, member_id, asked.session_timeout_ms)
+        cancel(watch.sync)
         watch.sync = heartbeats.after(
             asked.rebalance_timeout_ms, lambda: self._too_late(group, member_id)
         )
 
     def _watch_join(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Starts the rebalance timeout of a member that was asked to join again."""
-        watch = self._heartbeats.watch(group, member.member_id)
+        watch = self._heartbeats.timers.of(group, member.member_id)
         if watch.join is None:
             watch.join = self._heartbeats.after(
                 member.rebalance_timeout_ms, lambda: self._too_late(group, member.member_id)
@@ -190,7 +180,7 @@ class ClassicMembers:
     def _speaking(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
     ) -> tuple[ConsumerMember, ClassicPart]:
-        member = group.check_member(member_id, instance_id)
+        member = checked_member(group, member_id, instance_id)
         if member.classic is None:
             raise UnknownMemberId(f"Member {member_id} does not use the classic protocol.")
         if generation != member.epoch:
@@ -222,13 +212,12 @@ class ClassicMembers:
             if error is not None:
                 answer(SyncResult(error))
                 return
-            watch = self._heartbeats.watch(group, member_id)
-            if watch.sync is not None:
-                watch.sync.cancel()
-                watch.sync = None
+            watch = self._heartbeats.timers.of(group, member_id)
+            cancel(watch.sync)
+            watch.sync = None
             answer(SyncResult(None, PROTOCOL_TYPE, name, assignment))
 
-        self._heartbeats.extend_session(group, member_id, classic.session_timeout_ms)
+        self._heartbeats.timers.extend_session(group, member_id, classic.session_timeout_ms)
         self._heartbeats.writes.write(group, (), done)
 
     def heartbeat(
@@ -237,7 +226,7 @@ class ClassicMembers:
         """Handles Heartbeat and raises its error. REBALANCE_IN_PROGRESS: joining again would change
         the assignment."""
         member, classic = self._speaking(group, member_id, instance_id, generation)
-        self._heartbeats.extend_session(group, member_id, classic.session_timeout_ms)
+        self._heartbeats.timers.extend_session(group, member_id, classic.session_timeout_ms)
         if (
             member.epoch < group.epoch
             or member.state == UNREVOKED
@@ -256,7 +245,7 @@ class ClassicMembers:
                 found_id = member_id
                 if not member_id and instance_id is not None:
                     found_id = group.instances.get(instance_id, "")
-                member = group.check_member(found_id, instance_id)
+                member = checked_member(group, found_id, instance_id)
                 if member.classic is None:
                     raise UnknownMemberId()
                 if found_id in gone:

@@ -16,15 +16,14 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 from barnabas.cext.coordinator.group_table import GroupTable
-from barnabas.coordinator.groups.classic_group import DEAD, EMPTY, STABLE, ClassicGroup
+from barnabas.coordinator.groups.classic_group import ClassicGroup
 from barnabas.coordinator.groups.consumer_member import ConsumerMember, Owned
-from barnabas.coordinator.groups.group_writes import Done
+from barnabas.coordinator.groups.group_writes import WriteState
+from barnabas.coordinator.groups.member_timers import Watch
+from barnabas.coordinator.groups.membership import state_of
 from barnabas.coordinator.groups.streams_kind import StreamsGroup
 from barnabas.coordinator.groups.target_assignment import NOTHING, Assignment, Subscriber
 from barnabas.coordinator.groups.topic_views import NO_TOPICS_HASH, TopicViews
-from barnabas.errors import FencedInstanceId, UnknownMemberId
-
-ASSIGNING, RECONCILING = "Assigning", "Reconciling"
 
 
 class Resolved(NamedTuple):
@@ -42,16 +41,10 @@ class ConsumerGroup:
         "assigned_ms",
         "assignors",
         "assigns_later",
-        "behind",
-        "catches_up_later",
         "classic_count",
         "dead",
-        "deletions",
         "epoch",
-        "fresh",
         "group_id",
-        "held",
-        "in_flight",
         "instances",
         "members",
         "metadata_hash",
@@ -65,10 +58,9 @@ class ConsumerGroup:
         "target",
         "target_epoch",
         "resolved_for",
-        "unwritten",
-        "unwritten_regexes",
         "views",
         "watches",
+        "writes",
     )
 
     group_type: Literal["consumer"] = "consumer"
@@ -93,27 +85,16 @@ class ConsumerGroup:
         self.assignors: dict[str, int] = {}
         self.protocol_counts: dict[str, int] = {}  # counts only classic members
         self.classic_count = 0
-        # These fields are not in the log: timers, and callbacks that wait for the journal.
+        # These fields are not in the log.
         self.table: GroupTable | None = None  # None: commits are not checked against it
         self.views: TopicViews | None = None  # the topics at the last heartbeat
         self.resolving = False
         self.resolved_for: TopicViews | None = None
         self.assigns_later: Any = None  # a timer
-        self.watches: dict[str, Any] = {}  # member id: its timers
-        self.in_flight: list[Any] = []  # writes that wait for the journal
-        self.fresh = True  # the log may hold an earlier group of its name
-        self.behind = False  # a write failed: the log lacks changes
-        self.catches_up_later: Any = None  # a timer that writes the whole group
-        self.deletions = 0  # tombstones of the group that wait for the journal
-        self.held: list[Done] = []  # callbacks that wait until the log has caught up
-        self.unwritten: set[str] = set()  # removed members that the log may still have
-        self.unwritten_regexes: set[str] = set()
+        self.watches: dict[str, Watch] = {}  # member id: its timers
+        self.writes = WriteState()
 
     # -- state ----------------------------------------------------------------------------------
-
-    def all_written(self) -> None:
-        self.unwritten.clear()
-        self.unwritten_regexes.clear()
 
     def expose(self, table: GroupTable, partition: int) -> None:
         """Writes the group into the table that commits are checked against, in place of any other
@@ -128,43 +109,12 @@ class ConsumerGroup:
     @property
     def state(self) -> str:
         """Returns Kafka's name of the state, which follows from the epochs."""
-        if self.dead:
-            return DEAD
-        if not self.members:
-            return EMPTY
-        if self.epoch > self.target_epoch:
-            return ASSIGNING
-        epoch = self.target_epoch
-        if all(member.is_reconciled_to(epoch) for member in self.members.values()):
-            return STABLE
-        return RECONCILING
+        return state_of(self)
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:
         """Returns the member that reads a partition or may still read it; None without one."""
         owners = self.owners.get(topic_id)
         return None if owners is None else owners.get(partition)
-
-    def member(self, member_id: str) -> ConsumerMember:
-        """Returns the member. Raises UnknownMemberId."""
-        found = self.members.get(member_id)
-        if found is None:
-            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
-        return found
-
-    def check_member(self, member_id: str, instance_id: str | None) -> ConsumerMember:
-        """Returns the member. Raises UnknownMemberId, or FencedInstanceId when another member has
-        the instance id."""
-        if instance_id is None:
-            return self.member(member_id)
-        holder = self.instances.get(instance_id)
-        if holder is None:
-            raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
-        if holder != member_id:
-            raise FencedInstanceId(
-                f"Static member {member_id} with instance id {instance_id} was fenced by member"
-                f" {holder}."
-            )
-        return self.members[holder]
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Returns whether a member subscribes to the topic, by name or by a regular expression."""
@@ -238,7 +188,7 @@ class ConsumerGroup:
 
     # -- changes --------------------------------------------------------------------------------
 
-    def put(self, member: ConsumerMember, replaying: bool = False) -> None:
+    def put(self, member: ConsumerMember, is_replay: bool = False) -> None:
         """Adds a member, or replaces it by its new version."""
         before = self.members.get(member.member_id)
         if before is not None:
@@ -252,7 +202,7 @@ class ConsumerGroup:
             for topic_id, partitions in owned.items():
                 owners = self.owners.setdefault(topic_id, {})
                 # A log that was compacted half-way may also name the last owner for some time.
-                assert replaying or owners.keys().isdisjoint(partitions), (
+                assert is_replay or owners.keys().isdisjoint(partitions), (
                     f"{self.group_id}: a partition would have two owners"
                 )
                 owners.update(dict.fromkeys(partitions, member.member_id))

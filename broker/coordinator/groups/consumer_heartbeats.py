@@ -23,28 +23,35 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.coordinator.groups import consumer_records as records
 from barnabas.coordinator.groups.consumer_change import Change
 from barnabas.coordinator.groups.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.consumer_member import (
-    JOIN,
-    LEAVE,
-    LEAVE_STATIC,
     NOTHING,
-    UNREVOKED,
     ConsumerMember,
     Owned,
-    is_part_of,
     reconciled,
 )
 from barnabas.coordinator.groups.consumer_regexes import Regexes
 from barnabas.coordinator.groups.group_records import Entry
-from barnabas.coordinator.groups.group_writes import Done, GroupWrites
+from barnabas.coordinator.groups.group_writes import Done, GroupWrites, answering
+from barnabas.coordinator.groups.member_position import (
+    JOIN,
+    LEAVE,
+    LEAVE_STATIC,
+    description,
+    holds_all,
+    in_place_of,
+    position,
+)
+from barnabas.coordinator.groups.member_records import beginning, take_target
+from barnabas.coordinator.groups.member_timers import REBALANCE, SESSION, MemberTimers
+from barnabas.coordinator.groups.membership import checked_member, is_fenced
 from barnabas.coordinator.groups.migration import Migration
-from barnabas.coordinator.groups.target_assignment import Assignment, new_target
-from barnabas.coordinator.timers import after_locked
+from barnabas.coordinator.groups.target_assignment import Assignment, new_target, wait_ms
+from barnabas.coordinator.timers import after_locked, cancel
 from barnabas.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
@@ -63,6 +70,11 @@ log = logging.getLogger("barnabas.groups")
 
 OWN_ID_FROM = 1  # the first version in which members choose their ids
 FIRST_EPOCH = 1  # of a group, before its first member's subscription raises it
+EXPIRED = {
+    SESSION: "group %s: removed member %s: no heartbeat within its session timeout"
+    " (group.consumer.session.timeout.ms)",
+    REBALANCE: "group %s: member %s did not revoke its partitions within its rebalance timeout",
+}
 
 
 class Heartbeat(NamedTuple):
@@ -107,19 +119,6 @@ AnswerHeartbeat = Callable[[HeartbeatResult], object]
 Asked = tuple[Heartbeat, AnswerHeartbeat]
 
 
-class Watch:
-    """The timers of one member."""
-
-    __slots__ = ("deadline_ms", "join", "rebalance", "session", "sync")
-
-    def __init__(self) -> None:
-        self.deadline_ms = 0  # of its session, on the monotonic clock
-        self.session: Any = None
-        self.rebalance: Any = None
-        self.join: Any = None  # the timer of a classic member that must join again
-        self.sync: Any = None  # the timer of a classic member that must sync
-
-
 class ConsumerHeartbeats:
     """All groups of the consumer protocol of one coordinator."""
 
@@ -127,8 +126,10 @@ class ConsumerHeartbeats:
         self.coordinator = coordinator
         self.dependencies = dependencies
         self.settings = dependencies.settings
-        self._timers = coordinator.timers
         self.after = partial(after_locked, coordinator.timers, coordinator.lock)
+        self.timers: MemberTimers[ConsumerGroup] = MemberTimers(
+            coordinator.timers.now_ms, self.after, self._expire
+        )
         partition_of = coordinator.journal.partition_of
         self.writes = GroupWrites(coordinator.append, partition_of, self.after, records.whole_group)
         self.regexes = Regexes(self, dependencies.run)
@@ -251,8 +252,8 @@ class ConsumerHeartbeats:
         timeouts = self.dependencies.timeouts(group_id)
         results: list[tuple[AnswerHeartbeat, HeartbeatResult]] = []
         for ((asked, answer), change), after in zip(entered, members, strict=True):
-            self.extend_session(group, after.member_id, timeouts.session_ms)
-            self._watch_rebalance(group, after)
+            self.timers.extend_session(group, after.member_id, timeouts.session_ms)
+            self.timers.watch_rebalance(group, after)
             tells = asked.is_full_request or after.assigned != change.before.assigned
             assigned = after.assigned if tells else None
             result = HeartbeatResult(
@@ -317,7 +318,7 @@ class ConsumerHeartbeats:
             if self.coordinator.is_other(group_id):
                 raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
             new = ConsumerGroup(group_id)
-            return new, records.beginning(new)
+            return new, beginning(new)
         if found.group_type == "streams":
             raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
         return self.migration.upgraded(found)
@@ -339,16 +340,19 @@ class ConsumerHeartbeats:
             if asked.instance_id is not None and asked.instance_id in group.instances:
                 return None
             return group.members.get(member_id)
-        found = group.check_member(member_id, asked.instance_id)
+        found = checked_member(group, member_id, asked.instance_id)
         self._check_epoch(found, asked)
         return found
 
     def _check_epoch(self, member: ConsumerMember, asked: Heartbeat) -> None:
-        """Checks the epoch of a request. A response may have been lost, so the former epoch is also
-        accepted from a member that owns only partitions of its assignment."""
+        """Checks the epoch of a request. A member that may have lost a response owns only
+        partitions of its assignment."""
         epoch = asked.member_epoch
-        lost = epoch == member.previous_epoch and is_part_of(asked.owned, member.assigned)
-        if epoch != member.epoch and not (epoch < member.epoch and lost):
+
+        def owns_no_other() -> bool:
+            return asked.owned is not None and holds_all(asked.owned, member.assigned)
+
+        if is_fenced(member, epoch, owns_no_other):
             raise FencedMemberEpoch(
                 f"The member has epoch {epoch} and is known with {member.epoch}. It must abandon"
                 " all its partitions and join again."
@@ -366,7 +370,7 @@ class ConsumerHeartbeats:
             raise UnreleasedInstanceId(
                 f"The instance id {instance_id} is owned by member {holder}, which has not left."
             )
-        return old._replace(member_id=member_id, epoch=JOIN, previous_epoch=JOIN), old
+        return in_place_of(old, member_id), old
 
     # -- what any request may cause -------------------------------------------------------------
 
@@ -398,13 +402,13 @@ class ConsumerHeartbeats:
             raise
         if (epoch, metadata_hash) != (group.epoch, group.metadata_hash):
             group.epoch, group.metadata_hash = epoch, metadata_hash
-            entries.append(records.group_epoch(group.group_id, epoch, metadata_hash))
+            entries.append(records.group_entry(group))
         for one in changes:
             self._describe(group, one, entries)
         if target is not None:
-            self._take_target(group, target, epoch, entries)
+            entries += self._take_target(group, target, epoch)
         for one, after in zip(changes, members, strict=True):
-            if one.known is None or one.known.position != after.position:
+            if one.known is None or position(one.known) != position(after):
                 entries.append(records.current_entry(group.group_id, after))
         return members
 
@@ -412,10 +416,10 @@ class ConsumerHeartbeats:
         """Adds the records of a new or changed member, and of the member that it replaces."""
         group_id, member, replaced = group.group_id, change.member, change.replaced
         if replaced is not None:
-            self._forget_watch(group, replaced.member_id)
-            group.unwritten.add(replaced.member_id)
+            self.timers.forget(group, replaced.member_id)
+            group.writes.removed_members.add(replaced.member_id)
             entries += records.member_tombstones(group_id, replaced.member_id)
-        if change.known is None or change.known.description != member.description:
+        if change.known is None or description(change.known) != description(member):
             entries.append(records.member_entry(group_id, member))
         self.regexes.forget_left(group, change.before, entries)
         if replaced is not None:
@@ -441,17 +445,17 @@ class ConsumerHeartbeats:
         if epoch <= group.target_epoch:
             return None
         if group.target_epoch > 0:
-            since_ms = self.coordinator.wall_ms() - group.assigned_ms
-            wait_ms = self.dependencies.timeouts(group.group_id).assignment_ms - since_ms
-            if since_ms >= 0 and wait_ms > 0:
-                self._assign_later(group, wait_ms)
+            interval_ms = self.dependencies.timeouts(group.group_id).assignment_ms
+            left_ms = wait_ms(group.assigned_ms, interval_ms, self.coordinator.wall_ms())
+            if left_ms > 0:
+                self._assign_later(group, left_ms)
                 return None
         return self._new_target(group)
 
-    def _assign_later(self, group: ConsumerGroup, wait_ms: int) -> None:
-        """Delays the next assignment by `wait_ms`: members that join in this time share it."""
+    def _assign_later(self, group: ConsumerGroup, delay_ms: int) -> None:
+        """Delays the next assignment by `delay_ms`: members that join in this time share it."""
         if group.assigns_later is None:
-            group.assigns_later = self.after(wait_ms, lambda: self._assign_due(group))
+            group.assigns_later = self.after(delay_ms, lambda: self._assign_due(group))
 
     def _assign_due(self, group: ConsumerGroup) -> None:
         group.assigns_later = None
@@ -461,24 +465,13 @@ class ConsumerHeartbeats:
             target = self._new_target(group)
         except UnknownServerError:
             return  # it was logged; the next heartbeat tries again and answers
-        entries: list[Entry] = []
-        self._take_target(group, target, group.epoch, entries)
+        entries = self._take_target(group, target, group.epoch)
         self.writes.write(group, entries, None)
 
     def _take_target(
-        self,
-        group: ConsumerGroup,
-        target: dict[str, Assignment],
-        epoch: int,
-        entries: list[Entry],
-    ) -> None:
-        """Adds the records of the changed targets and of their epoch."""
-        for member_id, row in target.items():
-            if group.target.get(member_id) != row:
-                entries.append(records.target_entry(group.group_id, member_id, row))
-        group.target, group.target_epoch = target, epoch
-        group.assigned_ms = self.coordinator.wall_ms()
-        entries.append(records.target_epoch(group.group_id, epoch, group.assigned_ms))
+        self, group: ConsumerGroup, target: dict[str, Assignment], epoch: int
+    ) -> list[Entry]:
+        return take_target(records.KIND, group, target, epoch, self.coordinator.wall_ms())
 
     def _new_target(self, group: ConsumerGroup) -> dict[str, Assignment]:
         views = self.dependencies.topics()
@@ -497,20 +490,17 @@ class ConsumerHeartbeats:
         try:
             self.coordinator.check(group_id)
             group = self.group(group_id)
-            member = group.check_member(asked.member_id, asked.instance_id)
+            member = checked_member(group, asked.member_id, asked.instance_id)
         except KafkaError as error:
             answer(HeartbeatResult(error))
             return
         result = HeartbeatResult(None, member.member_id, asked.member_epoch)
-
-        def done(error: KafkaError | None) -> None:
-            answer(result if error is None else HeartbeatResult(error))
-
+        done = answering(answer, result, HeartbeatResult)
         if asked.member_epoch == LEAVE_STATIC:
             # Its place and its partitions are kept until its session ends.
             away = member._replace(epoch=LEAVE_STATIC, revoking=NOTHING)
             group.put(away)
-            self._watch_rebalance(group, away)
+            self.timers.watch_rebalance(group, away)
             self.writes.write(group, [records.current_entry(group_id, away)], done)
         else:
             self.fence(group, [member], done)
@@ -522,97 +512,23 @@ class ConsumerHeartbeats:
         leaving = {member.member_id for member in members}
         if self.migration.downgrades_without(group, leaving):
             for member_id in leaving:
-                self._forget_watch(group, member_id)
+                self.timers.forget(group, member_id)
             self.migration.downgrade(group, leaving, done)
             return
         entries: list[Entry] = []
         for member in members:
             group.remove(member.member_id)
-            self._forget_watch(group, member.member_id)
-            group.unwritten.add(member.member_id)
+            self.timers.forget(group, member.member_id)
+            group.writes.removed_members.add(member.member_id)
             self.regexes.forget_left(group, member, entries)
             entries += records.member_tombstones(group.group_id, member.member_id)
         group.epoch, group.metadata_hash = self.next_epoch(group, 1)
-        epoch_entry = records.group_epoch(group.group_id, group.epoch, group.metadata_hash)
-        self.writes.write(group, [epoch_entry, *entries], done)
+        self.writes.write(group, [records.group_entry(group), *entries], done)
 
-    # -- timers ---------------------------------------------------------------------------------
-
-    def watch(self, group: ConsumerGroup, member_id: str) -> Watch:
-        """Returns the timers of a member, which this creates at the first call."""
-        found = group.watches.get(member_id)
-        if found is None:
-            found = group.watches[member_id] = Watch()
-        return found
-
-    def extend_session(self, group: ConsumerGroup, member_id: str, session_ms: int) -> None:
-        """Restarts a member's session. A timer that runs early checks the deadline and runs
-        again."""
-        watch = self.watch(group, member_id)
-        deadline_ms = self._timers.now_ms() + session_ms
-        earlier, watch.deadline_ms = deadline_ms < watch.deadline_ms, deadline_ms
-        if watch.session is None or earlier:
-            if watch.session is not None:
-                watch.session.cancel()
-            watch.session = self.after(session_ms, lambda: self._session_due(group, member_id))
-
-    def _session_due(self, group: ConsumerGroup, member_id: str) -> None:
-        watch, member = group.watches.get(member_id), group.members.get(member_id)
-        if watch is None or member is None or group.dead:
-            return
-        left_ms = watch.deadline_ms - self._timers.now_ms()
-        if left_ms > 0:
-            watch.session = self.after(left_ms, lambda: self._session_due(group, member_id))
-            return
-        watch.session = None
-        log.info(
-            "group %s: removed member %s: no heartbeat within its session timeout"
-            " (group.consumer.session.timeout.ms)",
-            group.group_id,
-            member_id,
-        )
+    def _expire(self, group: ConsumerGroup, member: ConsumerMember, timeout: str) -> None:
+        """Removes a member that has exceeded a timeout."""
+        log.info(EXPIRED[timeout], group.group_id, member.member_id)
         self.fence(group, [member])
-
-    def _watch_rebalance(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """Starts the rebalance timeout of a member that must revoke partitions."""
-        watch = self.watch(group, member.member_id)
-        waits = member.state == UNREVOKED and member.epoch != LEAVE_STATIC
-        if watch.rebalance is not None and waits and watch.rebalance[0] is member.revoking:
-            return
-        if watch.rebalance is not None:
-            watch.rebalance[1].cancel()
-            watch.rebalance = None
-        if waits:
-            timer = self.after(
-                member.rebalance_timeout_ms,
-                lambda: self._rebalance_due(group, member.member_id, member.epoch),
-            )
-            watch.rebalance = member.revoking, timer
-
-    def _rebalance_due(self, group: ConsumerGroup, member_id: str, epoch: int) -> None:
-        member = group.members.get(member_id)
-        if group.dead or member is None or (member.epoch, member.state) != (epoch, UNREVOKED):
-            return
-        log.info(
-            "group %s: member %s did not revoke its partitions within its rebalance timeout",
-            group.group_id,
-            member_id,
-        )
-        self.fence(group, [member])
-
-    def _forget_watch(self, group: ConsumerGroup, member_id: str) -> None:
-        watch = group.watches.pop(member_id, None)
-        if watch is None:
-            return
-        rebalance = None if watch.rebalance is None else watch.rebalance[1]
-        for timer in (watch.session, rebalance, watch.join, watch.sync):
-            if timer is not None:
-                timer.cancel()
-
-    def forget_watches(self, group: ConsumerGroup) -> None:
-        """Cancels the timers of all members."""
-        for member_id in list(group.watches):
-            self._forget_watch(group, member_id)
 
     # -- the journal's calls --------------------------------------------------------------------
 
@@ -623,21 +539,17 @@ class ConsumerHeartbeats:
         for member in group.members.values():
             classic = member.classic
             own_ms = session_ms if classic is None else classic.session_timeout_ms
-            self.extend_session(group, member.member_id, own_ms)
+            self.timers.extend_session(group, member.member_id, own_ms)
             if classic is None:
-                self._watch_rebalance(group, member)
+                self.timers.watch_rebalance(group, member)
 
     def forget(self, group: ConsumerGroup) -> None:
         """Drops a group that was deleted or moved. The journal answers its waiting requests."""
         group.table = None
         group.dead = True
-        if group.assigns_later is not None:
-            group.assigns_later.cancel()
-            group.assigns_later = None
-        if group.catches_up_later is not None:
-            group.catches_up_later.cancel()
-            group.catches_up_later = None
-        self.forget_watches(group)
+        cancel(group.assigns_later, group.writes.catches_up_later)
+        group.assigns_later = group.writes.catches_up_later = None
+        self.timers.forget_all(group)
 
 
 def _refuse(rows: Sequence[Asked], error: KafkaError) -> None:

@@ -1,34 +1,31 @@
 """A member of a consumer group (KIP-848), and one step of it towards its target assignment.
 
-A member has an epoch, its partitions (`assigned`, each with the epoch at which it was assigned),
-and the partitions that it must revoke (`revoking`) and may still read. It owns both until it
-reports that it has revoked the latter, so a partition has one owner at a time. States, numbered as
-Kafka stores them:
-
-    STABLE      it has reached the target's epoch
-    UNREVOKED   it must revoke partitions first and stays at its old epoch
-    UNRELEASED  it is at the new epoch; others still own some partitions of its target
-
+A member has a position (member_position.py): its partitions (`assigned`, each with the epoch at
+which it was assigned), and the partitions that it must revoke (`revoking`) and may still read. It
+owns both until it reports that it has revoked the latter, so a partition has one owner at a time.
 `reconciled` makes the step. Plain values, no time, no I/O. Next: consumer_group.py.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
+from barnabas.coordinator.groups.commit_checks import held_partitions
+from barnabas.coordinator.groups.member_position import (
+    JOIN,
+    STABLE,
+    UNKNOWN_STATE,
+    UNRELEASED,
+    UNREVOKED,
+    moved,
+    shares_any,
+)
 from barnabas.coordinator.groups.target_assignment import Assignment
 from barnabas.errors import FencedMemberEpoch
 
-STABLE, UNREVOKED, UNRELEASED, UNKNOWN_STATE = 0, 1, 2, 127
-LEAVE = -1  # instead of an epoch: the member leaves
-LEAVE_STATIC = -2  # a static member leaves for a while
-JOIN = 0
-
 Owned = Mapping[bytes, Mapping[int, int]]  # topic id: partition: epoch of its assignment
 NOTHING: Owned = {}
-_HELD = struct.Struct(">16sii")
 
 
 class ClassicPart(NamedTuple):
@@ -58,34 +55,14 @@ class ConsumerMember(NamedTuple):
     revoking: Owned = NOTHING
 
     @property
-    def description(self) -> tuple[object, ...]:
-        """Returns the fields of its metadata record."""
-        return self[:10]
-
-    @property
-    def position(self) -> tuple[object, ...]:
-        """Returns the fields of its current-assignment record."""
-        return self[10:]
-
-    @property
     def held(self) -> bytes:
         """Returns the partitions that it owns, encoded for GroupTable.put_member."""
-        return b"".join(
-            sorted(
-                _HELD.pack(topic_id, partition, epoch)
-                for owned in (self.assigned, self.revoking)
-                for topic_id, partitions in owned.items()
-                for partition, epoch in partitions.items()
-            )
+        return held_partitions(
+            (topic_id, partition, epoch)
+            for owned in (self.assigned, self.revoking)
+            for topic_id, partitions in owned.items()
+            for partition, epoch in partitions.items()
         )
-
-    def at(self, epoch: int) -> ConsumerMember:
-        """Returns the member at the next epoch."""
-        return self._replace(epoch=epoch, previous_epoch=self.epoch)
-
-    def is_reconciled_to(self, epoch: int) -> bool:
-        """Returns whether the member has reached its target at this epoch."""
-        return self.state == STABLE and self.epoch == epoch
 
 
 def partitions_of(owned: Owned) -> Assignment:
@@ -96,18 +73,6 @@ def partitions_of(owned: Owned) -> Assignment:
 def with_epoch(assignment: Mapping[bytes, Collection[int]], epoch: int) -> Owned:
     """Returns the partitions of an assignment as owned since `epoch`."""
     return {topic_id: dict.fromkeys(rows, epoch) for topic_id, rows in assignment.items() if rows}
-
-
-def is_part_of(owned: Mapping[bytes, Collection[int]] | None, assigned: Owned) -> bool:
-    """Returns whether all partitions that a member reports are assigned to it. `owned` is None when
-    it reports none."""
-    if owned is None:
-        return False
-    return all(
-        partition in assigned.get(topic_id, ())
-        for topic_id, rows in owned.items()
-        for partition in rows
-    )
 
 
 def reconciled(
@@ -139,13 +104,7 @@ def reconciled(
 
 
 def _still_owns(owned: Mapping[bytes, Collection[int]] | None, revoking: Owned) -> bool:
-    if owned is None:
-        return True
-    return any(
-        partition in revoking.get(topic_id, ())
-        for topic_id, rows in owned.items()
-        for partition in rows
-    )
+    return owned is None or shares_any(owned, revoking)
 
 
 def _without_left_topics(
@@ -161,10 +120,8 @@ def _without_left_topics(
     for topic_id in left:
         revoking[topic_id] = {**revoking.get(topic_id, {}), **member.assigned[topic_id]}
     if _still_owns(owned, revoking):
-        return member.at(member.epoch)._replace(
-            state=UNREVOKED, assigned=assigned, revoking=revoking
-        )
-    return member.at(member.epoch)._replace(assigned=assigned)
+        return moved(member, member.epoch, UNREVOKED, assigned, revoking)
+    return moved(member, member.epoch, member.state, assigned, member.revoking)
 
 
 def _towards(
@@ -196,12 +153,9 @@ def _towards(
             else:
                 unreleased = True
     if revoking and _still_owns(owned, revoking):
-        return member.at(member.epoch)._replace(
-            state=UNREVOKED, assigned=assigned, revoking=revoking
-        )
+        return moved(member, member.epoch, UNREVOKED, assigned, revoking)
     for topic_id, partitions in coming.items():
         new = dict.fromkeys(sorted(partitions), target_epoch)
         assigned[topic_id] = {**assigned.get(topic_id, {}), **new}
-    return member.at(target_epoch)._replace(
-        state=UNRELEASED if unreleased else STABLE, assigned=assigned, revoking=NOTHING
-    )
+    state = UNRELEASED if unreleased else STABLE
+    return moved(member, target_epoch, state, assigned, NOTHING)

@@ -63,7 +63,7 @@ class Regexes:
         """Deletes an expression after its last member has left it."""
         regex = before.regex
         if regex and regex not in group.regexes and group.resolved.pop(regex, None) is not None:
-            group.unwritten_regexes.add(regex)
+            group.writes.removed_regexes.add(regex)
             entries.append(records.regex_tombstone(group.group_id, regex))
 
     def resolve(self, group: ConsumerGroup, may_see: Callable[[str], bool] | None = None) -> None:
@@ -108,7 +108,7 @@ class Regexes:
             before = group.resolved.get(regex)
             bump = bump or (before.topics if before else frozenset()) != topics
             group.resolved[regex] = row = Resolved(topics, now_ms, now_ms)
-            group.unwritten_regexes.discard(regex)
+            group.writes.removed_regexes.discard(regex)
             if before is None or before.topics != topics:
                 entries.append(records.regex_entry(group.group_id, regex, row))
         if not entries:
@@ -116,8 +116,7 @@ class Regexes:
         epoch, metadata_hash = self._heartbeats.next_epoch(group, bump)
         if (epoch, metadata_hash) != (group.epoch, group.metadata_hash):
             group.epoch, group.metadata_hash = epoch, metadata_hash
-            row_of_group = records.group_epoch(group.group_id, epoch, metadata_hash)
-            entries.insert(0, row_of_group)
+            entries.insert(0, records.group_entry(group))
         self._heartbeats.writes.write(group, entries, None)
 
 

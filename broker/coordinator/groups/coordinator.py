@@ -42,6 +42,8 @@ from barnabas.coordinator.groups.group_records import (
     group_key,
     read_record,
 )
+from barnabas.coordinator.groups.member_records import MemberRecord, read_member_record
+from barnabas.coordinator.groups.membership import member_of
 from barnabas.coordinator.groups.offsets import COMMIT_MARKER, Offsets, Rows, UnmergedCommits
 from barnabas.coordinator.groups.rebalance import Join, Rebalances, Timers
 from barnabas.errors import (
@@ -72,21 +74,13 @@ if TYPE_CHECKING:
         ConsumerHeartbeats,
         Heartbeat,
     )
-    from barnabas.coordinator.groups.consumer_records import ConsumerRecord
     from barnabas.coordinator.groups.group_writes import WrittenGroup
-    from barnabas.coordinator.groups.streams_kind import (
-        StreamsGroup,
-        StreamsGroups,
-        StreamsRecord,
-    )
+    from barnabas.coordinator.groups.streams_kind import StreamsGroup, StreamsGroups
 
 
 log = logging.getLogger("barnabas.groups")
 
 Done = Callable[[KafkaError | None], object]
-# Types of records; some between belong to other kinds of groups.
-FIRST_CONSUMER_TYPE, LAST_CONSUMER_TYPE = 3, 16
-FIRST_STREAMS_TYPE, LAST_STREAMS_TYPE = 17, 23
 
 
 class Journal(Protocol):
@@ -386,10 +380,10 @@ class GroupCoordinator:
         if isinstance(group, ClassicGroup):
             self.append_tombstones(group.group_id, partition, entries, done)
             return
-        group.deletions += 1
+        group.writes.deletions += 1
 
         def finished(error: KafkaError | None) -> None:
-            group.deletions -= 1
+            group.writes.deletions -= 1
             done(error)
 
         self.append_tombstones(group.group_id, partition, entries, finished)
@@ -543,9 +537,10 @@ class GroupCoordinator:
                 return
             if member_id is None and member_epoch < 0:
                 return  # an administrator, or a client that sends no member id
-            if member_epoch == group.member(member_id or "").epoch:
+            member_id = member_id or ""
+            if member_epoch == member_of(group, member_id).epoch:
                 return
-            if group.group_type == "consumer" and group.member(member_id or "").classic is not None:
+            if group.group_type == "consumer" and group.members[member_id].classic is not None:
                 raise IllegalGeneration()
             raise StaleMemberEpoch()
 
@@ -611,7 +606,7 @@ class GroupCoordinator:
                 try:
                     if any(other.replay(partition, record) for other in self.others):
                         continue
-                    found = read_record(record) or self._read_member_record(record)
+                    found = read_record(record) or read_member_record(record, "consumer", "streams")
                 except (MalformedMessage, UnsupportedVersion, ValueError) as error:
                     log.warning("skipped the record at offset %d: %s", record.offset, error)
                     continue
@@ -650,19 +645,7 @@ class GroupCoordinator:
             del self.groups[group_id]
             self._by_partition[partition].discard(group_id)
 
-    def _read_member_record(self, record: Record) -> ConsumerRecord | StreamsRecord | None:
-        """Decodes a record of a consumer or streams group."""
-        key = record.key
-        number = -1 if key is None else key[0] << 8 | key[1]
-        if FIRST_STREAMS_TYPE <= number <= LAST_STREAMS_TYPE:
-            return self.streams.read(record)
-        if not FIRST_CONSUMER_TYPE <= number <= LAST_CONSUMER_TYPE:
-            return None
-        from barnabas.coordinator.groups.consumer_records import read_consumer_record
-
-        return read_consumer_record(record)
-
-    def _replay_members(self, partition: int, found: ConsumerRecord | StreamsRecord) -> None:
+    def _replay_members(self, partition: int, found: MemberRecord) -> None:
         group = self.groups.get(found.group_id)
         kind = found.group_type
         if group is None or group.group_type != kind:
@@ -672,11 +655,11 @@ class GroupCoordinator:
             group = self.groups[found.group_id] = self._loaded_group(kind, found.group_id)
         if found.ends_group:
             self._replay_end(partition, found.group_id)
-        elif group.group_type == "consumer" and found.group_type == "consumer":
+        elif group.group_type == "consumer":
             from barnabas.coordinator.groups.consumer_records import replay
 
             replay(group, found)
-        else:
+        elif group.group_type == "streams":
             self.streams.replay(group, found)
 
     def _loaded_group(self, kind: str, group_id: str) -> ConsumerGroup | StreamsGroup:
@@ -686,7 +669,7 @@ class GroupCoordinator:
         from barnabas.coordinator.groups.consumer_group import ConsumerGroup
 
         group = ConsumerGroup(group_id)
-        group.fresh = False
+        group.writes.fresh = False
         return group
 
     def loaded(self, partition: int) -> None:

@@ -18,7 +18,7 @@ from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.config.group_config import GroupConfig
 from barnabas.coordinator.groups.consumer_access import ConsumerSettings, Timeouts
 from barnabas.coordinator.groups.target_assignment import Assign
-from barnabas.coordinator.groups.topic_views import TopicViews
+from barnabas.coordinator.groups.topic_views import LastViews
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.metadata.znodes import sanitized
 
@@ -56,18 +56,10 @@ class NodeGroupDependencies:
         self.assign = assign
         self._cluster = cluster
         self._group_config = group_config
-        self._views = TopicViews(cluster())
+        self.topics = LastViews(cluster)
         self._dynamic = dynamic
         self._long_work = SerialThread("group-topics")
         self._joins = SerialThread("group-joins")
-
-    def topics(self) -> TopicViews:
-        """Returns the topics of the last cluster state."""
-        state = self._cluster()
-        views = self._views
-        if not views.is_of(state):
-            views = self._views = TopicViews(state)
-        return views
 
     def timeouts(self, group_id: str) -> Timeouts:
         """Returns the timeouts of a group: its own settings override the broker's."""

@@ -154,7 +154,7 @@ def read_record(record: Record) -> OffsetRecord | GroupRecord | None:
     return None
 
 
-def _fields(name: str, value: bytes) -> Struct:
+def fields_of(name: str, value: bytes) -> Struct:
     """Decodes a value. Raises MalformedMessage, or UnsupportedVersion for a newer version."""
     if len(value) < 2:
         raise ValueError(f"a value of {name} of {len(value)} bytes")
@@ -164,7 +164,7 @@ def _fields(name: str, value: bytes) -> Struct:
 def _committed(value: bytes | None) -> Committed | None:
     if value is None:
         return None
-    found = _fields("OffsetCommit", value)
+    found = fields_of("OffsetCommit", value)
     return Committed(
         found.offset,
         found.leaderEpoch,
@@ -177,7 +177,7 @@ def _committed(value: bytes | None) -> Committed | None:
 def _group(group_id: str, value: bytes | None) -> ClassicGroup | None:
     if value is None:
         return None
-    found = _fields("GroupMetadata", value)
+    found = fields_of("GroupMetadata", value)
     group = ClassicGroup(group_id)
     group.generation = found.generation
     group.protocol_type = found.protocolType or None

@@ -39,23 +39,41 @@ class _Flight:
         self.callbacks: list[Done] = []
 
 
+class WriteState:
+    """How far the log is behind one group, and what waits for the journal. It is not in the log."""
+
+    __slots__ = (
+        "behind",
+        "catches_up_later",
+        "deletions",
+        "fresh",
+        "held",
+        "in_flight",
+        "removed_members",
+        "removed_regexes",
+    )
+
+    def __init__(self) -> None:
+        self.in_flight: list[_Flight] = []
+        self.fresh = True  # the log may hold records of an earlier group under its name
+        self.behind = False  # a write failed: the log lacks changes
+        self.catches_up_later: Any = None  # the timer of the next write of the whole group
+        self.deletions = 0  # tombstones of the group that wait for the journal
+        self.held: list[Done] = []  # callbacks that wait until the log has caught up
+        self.removed_members: set[str] = set()  # those that the log may still have
+        self.removed_regexes: set[str] = set()  # in a consumer group
+
+
 class WrittenGroup(Protocol):
     """The fields of a group that its writes use."""
 
     group_id: str
     dead: bool  # the group was deleted or replaced under its name
-    in_flight: list[Any]  # writes that wait for the journal
-    fresh: bool  # the log may hold records of an earlier group under its name
-    behind: bool  # a write failed: the log lacks changes
-    catches_up_later: Any  # the timer of the next write of the whole group
-    deletions: int  # tombstones of the group that wait for the journal
-    held: list[Done]  # callbacks that wait until the log has caught up
-
-    def all_written(self) -> None:
-        """Called when the log has every change of the group."""
+    writes: WriteState
 
 
 G = TypeVar("G", bound=WrittenGroup)
+R = TypeVar("R")
 
 
 class GroupWrites(Generic[G]):
@@ -78,12 +96,13 @@ class GroupWrites(Generic[G]):
     def write(self, group: G, entries: Sequence[Entry], done: Done | None) -> None:
         """Writes entries. Calls `done` when these, and all entries before them, are durable or have
         failed; without entries when the group's present state is durable."""
-        whole = group.behind
+        state = group.writes
+        whole = state.behind
         if not entries and not whole:
             if done is None:
                 return
-            if group.in_flight:
-                group.in_flight[-1].callbacks.append(done)
+            if state.in_flight:
+                state.in_flight[-1].callbacks.append(done)
             else:
                 done(None)
             return
@@ -91,7 +110,7 @@ class GroupWrites(Generic[G]):
         flight = _Flight(whole, len(parts))
         if done is not None:
             flight.callbacks.append(done)
-        group.in_flight.append(flight)
+        state.in_flight.append(flight)
         partition = self._partition_of(group.group_id)
 
         def part_done(error: KafkaError | None) -> None:
@@ -104,48 +123,51 @@ class GroupWrites(Generic[G]):
             self._append(partition, part, part_done)
 
     def _finished(self, group: G, flight: _Flight) -> None:
-        group.in_flight.remove(flight)
+        state = group.writes
+        state.in_flight.remove(flight)
         if flight.error is not None:
-            group.behind = True
+            state.behind = True
             _call(flight.callbacks, flight.error)
             if flight.whole:
-                held, group.held = group.held, []
+                held, state.held = state.held, []
                 _call(held, flight.error)
                 self._catch_up_later(group)
             elif not group.dead:
                 self._catch_up(group)
-        elif group.behind and not flight.whole and not group.dead:
-            group.held += flight.callbacks  # it depends on a write that failed
+        elif state.behind and not flight.whole and not group.dead:
+            state.held += flight.callbacks  # it depends on a write that failed
             self._catch_up(group)
         else:
-            group.fresh = False
+            state.fresh = False
             if flight.whole:
-                group.behind = False
-                held, group.held = group.held, []
+                state.behind = False
+                held, state.held = state.held, []
                 _call(held, None)
-            if not group.in_flight and not group.behind:
-                group.all_written()
+            if not state.in_flight and not state.behind:
+                state.removed_members.clear()
+                state.removed_regexes.clear()
             _call(flight.callbacks, None)
 
     def _catch_up(self, group: G) -> None:
-        if not any(flight.whole for flight in group.in_flight):
+        if not any(flight.whole for flight in group.writes.in_flight):
             self.write(group, (), None)
 
     def _catch_up_later(self, group: G) -> None:
         """Starts the timer of the next write of the whole group, one timer for each group. A write
         that another request causes may come first."""
+        state = group.writes
 
         def due() -> None:
-            group.catches_up_later = None
-            if not group.behind or group.dead:
+            state.catches_up_later = None
+            if not state.behind or group.dead:
                 return
-            if group.deletions:  # records behind the tombstones would restore the group
+            if state.deletions:  # records behind the tombstones would restore the group
                 self._catch_up_later(group)
             else:
                 self._catch_up(group)
 
-        if group.catches_up_later is None and not group.dead:
-            group.catches_up_later = self._after(RETRY_MS, due)
+        if state.catches_up_later is None and not group.dead:
+            state.catches_up_later = self._after(RETRY_MS, due)
 
 
 def _call(waiting: list[Done], error: KafkaError | None) -> None:
@@ -162,3 +184,13 @@ def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
             first, size_bytes = at, 0
         size_bytes += row_bytes
     yield entries[first:]
+
+
+def answering(answer: Callable[[R], object], result: R, refused: Callable[[KafkaError], R]) -> Done:
+    """Returns the callback of a write that answers a request: with `result` when the write is
+    durable, with `refused(error)` when it has failed."""
+
+    def done(error: KafkaError | None) -> None:
+        answer(result if error is None else refused(error))
+
+    return done

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, Literal, Protocol
 
 from barnabas.cext.coordinator.group_table import GroupTable
-from barnabas.cext.record.records import Record
 from barnabas.coordinator.groups.group_records import Entry
 from barnabas.coordinator.groups.group_writes import WrittenGroup
+from barnabas.coordinator.groups.member_records import MemberRecord
 
 
 class StreamsGroup(WrittenGroup, Protocol):
@@ -20,30 +20,13 @@ class StreamsGroup(WrittenGroup, Protocol):
     group_type: Literal["streams"]
     protocol_type: str
     empty_since_ms: int | None
-    members: dict[str, Any]
+    members: dict[str, Any]  # by member id; a member has an `epoch`
     table: GroupTable | None
 
     @property
     def state(self) -> str: ...
-    def member(self, member_id: str) -> Any:
-        """Returns the member, which has an `epoch`. Raises UnknownMemberId."""
-
     def is_subscribed_to(self, topic: str) -> bool: ...
     def expose(self, table: GroupTable, partition: int) -> None: ...
-
-
-class StreamsRecord(Protocol):
-    """A record of a streams group."""
-
-    @property
-    def group_id(self) -> str: ...
-    @property
-    def value(self) -> Any: ...  # None: a tombstone
-    @property
-    def group_type(self) -> Literal["streams"]: ...
-    @property
-    def ends_group(self) -> bool:
-        """Returns whether it is the tombstone of the whole group."""
 
 
 class StreamsGroups(Protocol):
@@ -59,7 +42,4 @@ class StreamsGroups(Protocol):
     def loaded_group(self, group_id: str) -> StreamsGroup:
         """Returns a new group, for records of the log."""
 
-    def read(self, record: Record) -> StreamsRecord | None:
-        """Decodes a record. Raises ValueError."""
-
-    def replay(self, group: Any, record: Any) -> None: ...
+    def replay(self, group: Any, record: MemberRecord) -> None: ...

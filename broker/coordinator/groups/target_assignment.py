@@ -4,7 +4,10 @@ An assignor is a plugin (hooks/specs.py, assign_partitions), so its result is no
 contain only known members, topics that they subscribe to, and existing partitions, none of them
 twice. Anything else counts as a failure of the assignor, and the last assignment stays. Consumer
 groups call `new_target` with the hook. A share group, whose partitions may have several readers,
-passes `exclusive=False`.
+passes `exclusive=False`. Streams groups have an assignor of their own.
+
+A group gets a new target once in its assignment interval: members that join soon after another
+share the next one.
 """
 
 from __future__ import annotations
@@ -119,3 +122,10 @@ def _checked(
         last = before.get(member_id)
         found[member_id] = last if last == assignment and last is not None else assignment
     return found
+
+
+def wait_ms(assigned_ms: int, interval_ms: int, wall_ms: int) -> int:
+    """Returns how long a new target must wait; 0: it is due. `assigned_ms`: when the last one was
+    computed, wall clock. A clock that was moved back delays nothing."""
+    since_ms = wall_ms - assigned_ms
+    return max(0, interval_ms - since_ms) if since_ms >= 0 else 0

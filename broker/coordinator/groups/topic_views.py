@@ -3,13 +3,13 @@
 Each cluster state gets new views; their values are computed at the first use. The hash is stored
 with a group's epoch, so that the epoch increases when a subscribed topic is created, deleted,
 extended or moved to other racks, also while no coordinator was running. Kafka computes its hash
-differently: a group that moves between the two brokers is assigned once more. Consumer groups and
-share groups use this module. Next: target_assignment.py.
+differently: a group that moves between the two brokers is assigned once more. Next:
+target_assignment.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from barnabas.metadata.cluster_state import ClusterState, Topic
@@ -93,3 +93,17 @@ class TopicViews:
         if not any_there:
             return NO_TOPICS_HASH
         return int.from_bytes(total.digest(), "big", signed=True)
+
+
+class LastViews:
+    """The topics of the last cluster state. A state with the same topics has the same views."""
+
+    def __init__(self, cluster: Callable[[], ClusterState]) -> None:
+        self._cluster = cluster
+        self._views: TopicViews | None = None
+
+    def __call__(self) -> TopicViews:
+        state, views = self._cluster(), self._views
+        if views is None or not views.is_of(state):
+            views = self._views = TopicViews(state)
+        return views

@@ -18,26 +18,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
+from barnabas.cext.codec.wire_struct import Struct
 from barnabas.cext.record.records import Record
-from barnabas.coordinator.groups.group_records import Entry
-from barnabas.coordinator.groups.group_writes import Done
+from barnabas.coordinator.groups.group_records import Entry, value_at
+from barnabas.coordinator.groups.group_writes import WriteState
+from barnabas.coordinator.groups.member_records import (
+    Kind,
+    Replay,
+    entry,
+    forget_target,
+    member_entries,
+    partition_rows,
+    read_member_record,
+    read_target_epoch,
+    tombstones,
+)
+from barnabas.coordinator.groups.member_timers import Watch
 from barnabas.coordinator.groups.target_assignment import NOTHING, Assignment
 from barnabas.coordinator.share.waiting import Timer
-from barnabas.wire.internal import CONSUMER_OFFSETS, RecordType, read_key, record_type
 
 EMPTY, STABLE = "Empty", "Stable"
 ASSIGNED_STATE = 0
-NAMES = (
-    "ShareGroupMemberMetadata",
-    "ShareGroupMetadata",
-    "ShareGroupTargetAssignmentMetadata",
-    "ShareGroupTargetAssignmentMember",
-    "ShareGroupCurrentMemberAssignment",
-    "ShareGroupStatePartitionMetadata",
-)
+MEMBER = "ShareGroupMemberMetadata"
+GROUP = "ShareGroupMetadata"
+TARGET_EPOCH = "ShareGroupTargetAssignmentMetadata"
+TARGET = "ShareGroupTargetAssignmentMember"
+CURRENT = "ShareGroupCurrentMemberAssignment"
+STATES = "ShareGroupStatePartitionMetadata"
 
 
 @dataclass(slots=True, eq=False)
@@ -52,8 +61,6 @@ class ShareMember:
     epoch: int = 0
     previous_epoch: int = 0
     assignment: Assignment = field(default_factory=dict)
-    deadline_ms: int = 0
-    timer: Timer | None = None
 
 
 @dataclass(slots=True)
@@ -71,30 +78,21 @@ class ShareGroup:
     group_id: str
     epoch: int = 0
     metadata_hash: int = 0
-    assignment_epoch: int = 0
-    assigned_ms: int = 0  # when the targets were computed, wall clock
+    target_epoch: int = 0
+    assigned_ms: int = 0  # when the target was computed, wall clock
     members: dict[str, ShareMember] = field(default_factory=dict)
-    targets: dict[str, Assignment] = field(default_factory=dict)
+    target: dict[str, Assignment] = field(default_factory=dict)
     states: dict[bytes, StateTopic] = field(default_factory=dict)  # by topic id, initialized
     initializing: bool = False
     must_assign: bool = False  # a partition was initialized that no target has
     assigns_later: Timer | None = None
-    # The fields of its writes (groups/group_writes.py).
+    watches: dict[str, Watch] = field(default_factory=dict)  # member id: its timers
     dead: bool = False
-    in_flight: list[Any] = field(default_factory=list)
-    fresh: bool = False
-    behind: bool = False
-    catches_up_later: Timer | None = None
-    deletions: int = 0
-    held: list[Done] = field(default_factory=list)
-    unwritten: set[str] = field(default_factory=set)  # removed members that the log may still have
+    writes: WriteState = field(default_factory=WriteState)
 
     @property
     def state(self) -> str:
         return STABLE if self.members else EMPTY
-
-    def all_written(self) -> None:
-        self.unwritten.clear()
 
     def subscribed(self) -> set[str]:
         """Returns the names of all topics that members subscribe to."""
@@ -119,171 +117,158 @@ class ShareGroup:
 # -- records ------------------------------------------------------------------------------------
 
 
-@cache
-def _type(name: str) -> RecordType:
-    return record_type(CONSUMER_OFFSETS, name)
-
-
-def _entry(name: str, value: Mapping[str, object] | None, **key: str) -> Entry:
-    kind = _type(name)
-    encoded = None if value is None else kind.encode_value(kind.value.cls(**value), 0)
-    return kind.encode_key(kind.key.cls(**key)), encoded
-
-
 def member_entry(group_id: str, member: ShareMember) -> Entry:
     """Returns the record of a member's metadata."""
-    value = {
-        "rackId": member.rack_id,
-        "clientId": member.client_id,
-        "clientHost": member.client_host,
-        "subscribedTopicNames": list(member.topics),
-    }
-    return _entry(NAMES[0], value, groupId=group_id, memberId=member.member_id)
+    return entry(
+        MEMBER,
+        group_id,
+        member.member_id,
+        rackId=member.rack_id,
+        clientId=member.client_id,
+        clientHost=member.client_host,
+        subscribedTopicNames=list(member.topics),
+    )
 
 
 def group_entry(group: ShareGroup) -> Entry:
     """Returns the record of the group's epoch and metadata hash."""
-    value = {"epoch": group.epoch, "metadataHash": group.metadata_hash}
-    return _entry(NAMES[1], value, groupId=group.group_id)
-
-
-def targets_entry(group: ShareGroup) -> Entry:
-    """Returns the record of the target assignments' epoch."""
-    value = {
-        "assignmentEpoch": group.assignment_epoch,
-        "assignmentTimestamp": group.assigned_ms,
-    }
-    return _entry(NAMES[2], value, groupId=group.group_id)
+    return entry(GROUP, group.group_id, epoch=group.epoch, metadataHash=group.metadata_hash)
 
 
 def target_entry(group_id: str, member_id: str, target: Assignment) -> Entry:
     """Returns the record of a member's target assignment."""
-    value = {"topicPartitions": _rows(NAMES[3], "topicPartitions", target)}
-    return _entry(NAMES[3], value, groupId=group_id, memberId=member_id)
+    rows = partition_rows(TARGET, "topicPartitions", target)
+    return entry(TARGET, group_id, member_id, topicPartitions=rows)
 
 
 def current_entry(group_id: str, member: ShareMember) -> Entry:
     """Returns the record of a member's current assignment."""
-    value = {
-        "memberEpoch": member.epoch,
-        "previousMemberEpoch": member.previous_epoch,
-        "state": ASSIGNED_STATE,
-        "assignedPartitions": _rows(NAMES[4], "assignedPartitions", member.assignment),
-    }
-    return _entry(NAMES[4], value, groupId=group_id, memberId=member.member_id)
+    return entry(
+        CURRENT,
+        group_id,
+        member.member_id,
+        memberEpoch=member.epoch,
+        previousMemberEpoch=member.previous_epoch,
+        state=ASSIGNED_STATE,
+        assignedPartitions=partition_rows(CURRENT, "assignedPartitions", member.assignment),
+    )
+
+
+KIND = Kind(TARGET_EPOCH, (CURRENT, TARGET, MEMBER), member_entry, target_entry, current_entry)
 
 
 def states_entry(group: ShareGroup, initializing: Mapping[bytes, StateTopic]) -> Entry:
     """Returns the record of the partitions whose state is initialized or being initialized."""
 
-    def rows(path: str, topics: Mapping[bytes, StateTopic]) -> list[object]:
-        row = _type(NAMES[5]).value.struct(path)
+    def rows(path: str, topics: Mapping[bytes, StateTopic]) -> list[Struct]:
+        row = value_at(STATES).struct(path)
         return [
             row(topicId=topic_id, topicName=topic.name, partitions=sorted(topic.partitions))
             for topic_id, topic in topics.items()
         ]
 
-    value = {
-        "initializingTopics": rows("initializingTopics", initializing),
-        "initializedTopics": rows("initializedTopics", group.states),
-    }
-    return _entry(NAMES[5], value, groupId=group.group_id)
+    return entry(
+        STATES,
+        group.group_id,
+        initializingTopics=rows("initializingTopics", initializing),
+        initializedTopics=rows("initializedTopics", group.states),
+    )
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Entry]:
     """Returns the tombstones of a member's three records."""
-    key = {"groupId": group_id, "memberId": member_id}
-    return [_entry(NAMES[at], None, **key) for at in (4, 3, 0)]
+    return tombstones(KIND.of_members, group_id, member_id)
 
 
 def group_tombstones(group: ShareGroup) -> list[Entry]:
     """Returns the tombstones of a group without members, and of members that the log may still
     have."""
-    entries = [row for gone in group.unwritten for row in member_tombstones(group.group_id, gone)]
-    return entries + [_entry(NAMES[at], None, groupId=group.group_id) for at in (2, 5, 1)]
+    removed = group.writes.removed_members
+    entries = [row for gone in removed for row in member_tombstones(group.group_id, gone)]
+    return entries + tombstones((TARGET_EPOCH, STATES, GROUP), group.group_id)
 
 
 def whole_group(group: ShareGroup) -> list[Entry]:
     """Returns all records of a group whose log lacks changes."""
-    group_id = group.group_id
-    entries = [group_entry(group)]
-    for member_id in group.unwritten - group.members.keys():
-        entries += member_tombstones(group_id, member_id)
-    entries += [member_entry(group_id, member) for member in group.members.values()]
-    entries += [target_entry(group_id, name, target) for name, target in group.targets.items()]
-    entries.append(targets_entry(group))
-    entries += [current_entry(group_id, member) for member in group.members.values()]
-    entries.append(states_entry(group, {}))
-    return entries
+    return [group_entry(group), *member_entries(KIND, group), states_entry(group, {})]
 
 
-def _rows(name: str, path: str, assignment: Assignment) -> list[object]:
-    row = _type(name).value.struct(path)
-    return [row(topicId=key, partitions=sorted(rows)) for key, rows in assignment.items()]
+def replay(groups: dict[str, ShareGroup], record: Record, new: Callable[[str], object]) -> bool:
+    """Applies a record. Returns whether it is a record of share groups. Calls `new` with the id of
+    a group that occurs for the first time. Raises ValueError."""
+    found = read_member_record(record, "share")
+    if found is None:
+        return False
+    group = groups.get(found.group_id)
+    if group is None:
+        if found.value is None:
+            return True
+        group = groups[found.group_id] = ShareGroup(found.group_id)
+        new(found.group_id)
+    if found.ends_group:
+        del groups[found.group_id]
+    else:
+        _replay(group, found)
+    return True
+
+
+def _read_group(group: ShareGroup, _part: str, value: Struct) -> None:
+    group.epoch, group.metadata_hash = value.epoch, value.metadataHash
+
+
+def _forget_target_epoch(group: ShareGroup, _part: str) -> None:
+    group.target_epoch = group.assigned_ms = 0
+
+
+def _read_states(group: ShareGroup, _part: str, value: Struct) -> None:
+    rows = value.initializedTopics
+    group.states = {row.topicId: StateTopic(row.topicName, set(row.partitions)) for row in rows}
+
+
+def _member(group: ShareGroup, member_id: str) -> ShareMember:
+    return group.members.setdefault(member_id, ShareMember(member_id))
+
+
+def _read_member(group: ShareGroup, member_id: str, value: Struct) -> None:
+    member = _member(group, member_id)
+    member.rack_id, member.topics = value.rackId, tuple(value.subscribedTopicNames)
+    member.client_id, member.client_host = value.clientId, value.clientHost
+
+
+def _read_target(group: ShareGroup, member_id: str, value: Struct) -> None:
+    group.target[member_id] = _assignment(value.topicPartitions)
+
+
+def _read_current(group: ShareGroup, member_id: str, value: Struct) -> None:
+    member = _member(group, member_id)
+    member.epoch, member.previous_epoch = value.memberEpoch, value.previousMemberEpoch
+    member.assignment = _assignment(value.assignedPartitions)
+
+
+def _forget_current(group: ShareGroup, member_id: str) -> None:
+    member = group.members.get(member_id)
+    if member is not None:
+        member.epoch, member.assignment = 0, NOTHING
 
 
 def _assignment(rows: Iterable[Any]) -> Assignment:
     return {row.topicId: frozenset(row.partitions) for row in rows}
 
 
-def replay(groups: dict[str, ShareGroup], record: Record, new: Callable[[str], object]) -> bool:
-    """Applies a record. Returns whether it is a record of share groups. Calls `new` with the id of
-    a group that occurs for the first time. Raises ValueError."""
-    if record.key is None or len(record.key) < 2:
-        raise ValueError("a record of __consumer_offsets has a key of 2 bytes or more")
-    number = record.key[0] << 8 | record.key[1]
-    if not 10 <= number <= 15:
-        return False
-    kind, key = read_key(CONSUMER_OFFSETS, record.key)
-    value = None if record.value is None else kind.read_value(record.value)[1]
-    group = groups.get(key.groupId)
-    if group is None:
-        if value is None:
-            return True
-        group = groups[key.groupId] = ShareGroup(key.groupId)
-        new(key.groupId)
-    if kind.name == NAMES[1] and value is None:
-        del groups[key.groupId]
-    elif kind.name in (NAMES[1], NAMES[2], NAMES[5]):
-        _replay_group(group, kind.name, value)
-    else:
-        _replay_member(group, kind.name, key.memberId, value)
-    return True
-
-
-def _replay_group(group: ShareGroup, name: str, value: Any) -> None:
-    if name == NAMES[1]:
-        group.epoch, group.metadata_hash = value.epoch, value.metadataHash
-    elif name == NAMES[2]:
-        group.assignment_epoch = 0 if value is None else value.assignmentEpoch
-        group.assigned_ms = 0 if value is None else value.assignmentTimestamp
-    else:
-        rows = [] if value is None else value.initializedTopics
-        group.states = {row.topicId: StateTopic(row.topicName, set(row.partitions)) for row in rows}
-
-
-def _replay_member(group: ShareGroup, name: str, member_id: str, value: Any) -> None:
-    if name == NAMES[3]:
-        group.targets.pop(member_id, None)
-        if value is not None:
-            group.targets[member_id] = _assignment(value.topicPartitions)
-        return
-    if name == NAMES[0] and value is None:
-        group.members.pop(member_id, None)
-        return
-    member = group.members.get(member_id)
-    if value is None:
-        if member is not None:
-            member.epoch, member.assignment = 0, NOTHING
-        return
-    if member is None:
-        member = group.members[member_id] = ShareMember(member_id)
-    if name == NAMES[0]:
-        member.rack_id = value.rackId
-        member.client_id = value.clientId
-        member.client_host = value.clientHost
-        member.topics = tuple(value.subscribedTopicNames)
-    else:
-        member.epoch = value.memberEpoch
-        member.previous_epoch = value.previousMemberEpoch
-        member.assignment = _assignment(value.assignedPartitions)
+_replay: Replay[ShareGroup] = Replay(
+    values={
+        GROUP: _read_group,
+        TARGET_EPOCH: read_target_epoch,
+        MEMBER: _read_member,
+        TARGET: _read_target,
+        CURRENT: _read_current,
+        STATES: _read_states,
+    },
+    tombstones={
+        MEMBER: lambda group, member_id: group.members.pop(member_id, None),
+        TARGET: forget_target,
+        CURRENT: _forget_current,
+        TARGET_EPOCH: _forget_target_epoch,
+        STATES: lambda group, _part: group.states.clear(),
+    },
+)

@@ -22,15 +22,19 @@ from typing import Any, NamedTuple
 from barnabas.cext.record.records import Record
 from barnabas.coordinator.groups.coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_records import Entry
-from barnabas.coordinator.groups.group_writes import GroupWrites
+from barnabas.coordinator.groups.group_writes import GroupWrites, answering
+from barnabas.coordinator.groups.member_records import take_target
+from barnabas.coordinator.groups.member_timers import MemberTimers
+from barnabas.coordinator.groups.membership import fenced, is_fenced, member_of
 from barnabas.coordinator.groups.target_assignment import (
     NOTHING,
     Assign,
     Assignment,
     Subscriber,
     new_target,
+    wait_ms,
 )
-from barnabas.coordinator.groups.topic_views import TopicViews
+from barnabas.coordinator.groups.topic_views import LastViews
 from barnabas.coordinator.journal import Done
 from barnabas.coordinator.share import share_group as records
 from barnabas.coordinator.share.persister import Persister
@@ -44,14 +48,12 @@ from barnabas.coordinator.share.share_state import (
     together,
 )
 from barnabas.coordinator.share.waiting import Timers
-from barnabas.coordinator.timers import after_locked
+from barnabas.coordinator.timers import after_locked, cancel
 from barnabas.errors import (
-    FencedMemberEpoch,
     GroupIdNotFound,
     GroupMaxSizeReached,
     KafkaError,
     NonEmptyGroup,
-    UnknownMemberId,
     UnknownServerError,
 )
 from barnabas.metadata.cluster_state import ClusterState
@@ -111,32 +113,26 @@ class ShareGroups:
         self._partitions = partitions
         self._sessions = sessions
         self._timers = timers
-        self._cluster = cluster
+        self.topics = LastViews(cluster)
         self._settings = settings
         self._members_max = members_max
         self.assignor = assignor
         self._assign = assign
         self._rebalanced = rebalanced
-        self._views: TopicViews | None = None
         self.groups: dict[str, ShareGroup] = {}
+        self._after = partial(after_locked, timers, coordinator.lock)
+        self._members: MemberTimers[ShareGroup] = MemberTimers(
+            timers.now_ms, self._after, self._expire
+        )
+        partition_of = coordinator.journal.partition_of
         self._writes = GroupWrites(
-            coordinator.append,
-            coordinator.journal.partition_of,
-            partial(after_locked, timers, coordinator.lock),
-            records.whole_group,
+            coordinator.append, partition_of, self._after, records.whole_group
         )
         self._by_partition: dict[int, set[str]] = {}
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
         return self._coordinator.lock
-
-    def topics(self) -> TopicViews:
-        """Returns the topics of the present cluster state."""
-        state = self._cluster()
-        if self._views is None or not self._views.is_of(state):
-            self._views = TopicViews(state)
-        return self._views
 
     # -- heartbeats -----------------------------------------------------------------------------
 
@@ -174,14 +170,12 @@ class ShareGroups:
             group.must_assign = False
             self._rebalanced()
             entries.append(records.group_entry(group))
-        if group.epoch > group.assignment_epoch and not self._assigns_later(group):
+        if group.epoch > group.target_epoch and not self._assigns_later(group):
             entries += self._reassign(group)
         result = self._result(group, member, asked, entries)
-        self._extend_session(group, member)
-
-        def done(error: KafkaError | None) -> None:
-            answer(result if error is None else HeartbeatResult(error, asked.member_id))
-
+        session_ms = self._settings(group_id).session_ms
+        self._members.extend_session(group, member.member_id, session_ms)
+        done = answering(answer, result, lambda error: HeartbeatResult(error, asked.member_id))
         self._writes.write(group, entries, done)
 
     def _group_for(self, group_id: str, partition: int, create: bool) -> ShareGroup:
@@ -209,22 +203,9 @@ class ShareGroups:
                     f" {self._members_max()} members."
                 )
             return member
-        if member is None:
-            raise UnknownMemberId(
-                f"Member {asked.member_id} is not a member of group {group.group_id}."
-            )
-        if asked.epoch > member.epoch:
-            raise FencedMemberEpoch(
-                f"The share group member has a greater member epoch ({asked.epoch}) than the one"
-                f" known by the group coordinator ({member.epoch}). The member must abandon all its"
-                " partitions and rejoin."
-            )
-        if asked.epoch < member.epoch and asked.epoch != member.previous_epoch:
-            raise FencedMemberEpoch(
-                f"The share group member has a smaller member epoch ({asked.epoch}) than the one"
-                f" known by the group coordinator ({member.epoch}). The member must abandon all its"
-                " partitions and rejoin."
-            )
+        member = member_of(group, asked.member_id)
+        if is_fenced(member, asked.epoch, lambda: True):
+            raise fenced("share", member, asked.epoch)
         return member
 
     def _update(self, member: ShareMember, asked: Heartbeat, is_new: bool) -> bool:
@@ -246,63 +227,54 @@ class ShareGroups:
             member.member_id: Subscriber(None, member.rack_id, views.ids_of(member.topics))
             for member in group.members.values()
         }
-        targets = new_target(
+        target = new_target(
             group.group_id,
             subscribers,
             views,
-            group.targets,
+            group.target,
             self.assignor(),
             self._assign,
             exclusive=False,
         )
-        entries = [
-            records.target_entry(group.group_id, member_id, target)
-            for member_id, target in targets.items()
-            if target != group.targets.get(member_id)
-        ]
-        group.targets = targets
-        group.assignment_epoch = group.epoch
-        group.assigned_ms = self._coordinator.wall_ms()
-        entries.append(records.targets_entry(group))
-        return entries
+        now_ms = self._coordinator.wall_ms()
+        return take_target(records.KIND, group, target, group.epoch, now_ms)
 
     def _assigns_later(self, group: ShareGroup) -> bool:
         """Returns whether the next assignment must wait; then a timer makes it. Members that join
         in this time share an assignment."""
-        if group.assignment_epoch == 0:
+        if group.target_epoch == 0:
             return False
-        since_ms = self._coordinator.wall_ms() - group.assigned_ms
-        wait_ms = self._settings(group.group_id).assignment_ms - since_ms
-        if since_ms < 0 or wait_ms <= 0:
+        interval_ms = self._settings(group.group_id).assignment_ms
+        left_ms = wait_ms(group.assigned_ms, interval_ms, self._coordinator.wall_ms())
+        if left_ms == 0:
             return False
         if group.assigns_later is None:
-            group.assigns_later = self._timers.after(wait_ms, lambda: self._assign_due(group))
+            group.assigns_later = self._after(left_ms, lambda: self._assign_due(group))
         return True
 
     def _assign_due(self, group: ShareGroup) -> None:
         """Makes a new assignment. Members get it with their next heartbeats."""
-        with self._coordinator.lock:
-            group.assigns_later = None
-            if self.groups.get(group.group_id) is not group or not group.members:
-                return
-            if group.epoch <= group.assignment_epoch:
-                return
-            try:
-                entries = self._reassign(group)
-            except UnknownServerError:
-                return  # it was logged; the next heartbeat tries again and answers
-            self._writes.write(group, entries, _logged(group.group_id))
+        group.assigns_later = None
+        if self.groups.get(group.group_id) is not group or not group.members:
+            return
+        if group.epoch <= group.target_epoch:
+            return
+        try:
+            entries = self._reassign(group)
+        except UnknownServerError:
+            return  # it was logged; the next heartbeat tries again and answers
+        self._writes.write(group, entries, _logged(group.group_id))
 
     def _result(
         self, group: ShareGroup, member: ShareMember, asked: Heartbeat, entries: list[Entry]
     ) -> HeartbeatResult:
         """Assigns the initialized part of its target to the member. Returns the response."""
-        target = group.with_state(group.targets.get(member.member_id, NOTHING))
+        target = group.with_state(group.target.get(member.member_id, NOTHING))
         sends_all = asked.epoch == JOIN_EPOCH or asked.epoch != member.epoch
-        if member.epoch != group.assignment_epoch or target != member.assignment:
+        if member.epoch != group.target_epoch or target != member.assignment:
             sends_all = sends_all or target != member.assignment
             member.previous_epoch = member.epoch
-            member.epoch = group.assignment_epoch
+            member.epoch = group.target_epoch
             member.assignment = target
             entries.append(records.current_entry(group.group_id, member))
         return HeartbeatResult(
@@ -385,9 +357,7 @@ class ShareGroups:
 
     def _leave(self, group_id: str, partition: int, asked: Heartbeat, answer: Answer) -> None:
         group = self._group_for(group_id, partition, create=False)
-        member = group.members.get(asked.member_id)
-        if member is None:
-            raise UnknownMemberId(f"Member {asked.member_id} is not a member of group {group_id}.")
+        member = member_of(group, asked.member_id)
 
         def done(error: KafkaError | None) -> None:
             answer(HeartbeatResult(error, asked.member_id, LEAVE_EPOCH))
@@ -397,9 +367,9 @@ class ShareGroups:
     def _remove(self, group: ShareGroup, member: ShareMember, done: Done) -> None:
         """Removes a member, and releases the records that it had acquired."""
         del group.members[member.member_id]
-        group.unwritten.add(member.member_id)
-        group.targets.pop(member.member_id, None)
-        self._stop_session(member)
+        group.writes.removed_members.add(member.member_id)
+        group.target.pop(member.member_id, None)
+        self._members.forget(group, member.member_id)
         group.epoch += 1
         self._rebalanced()
         group.metadata_hash = self.topics().hash_of(group.subscribed())
@@ -409,38 +379,14 @@ class ShareGroups:
         self._sessions.end(group.group_id, member.member_id)
         self._partitions.release(group.group_id, member.member_id)
 
-    def _extend_session(self, group: ShareGroup, member: ShareMember) -> None:
-        after_ms = self._settings(group.group_id).session_ms
-        now_ms = self._timers.now_ms()
-        earlier = now_ms + after_ms < member.deadline_ms
-        member.deadline_ms = now_ms + after_ms
-        if member.timer is None or earlier:
-            self._stop_session(member)
-            self._set_timer(group, member, after_ms)
-
-    def _set_timer(self, group: ShareGroup, member: ShareMember, after_ms: int) -> None:
-        member.timer = self._timers.after(after_ms, lambda: self._session_due(group, member))
-
-    def _stop_session(self, member: ShareMember) -> None:
-        if member.timer is not None:
-            member.timer.cancel()
-            member.timer = None
-
-    def _session_due(self, group: ShareGroup, member: ShareMember) -> None:
-        with self._coordinator.lock:
-            member.timer = None
-            if group.members.get(member.member_id) is not member:
-                return
-            left_ms = member.deadline_ms - self._timers.now_ms()
-            if left_ms > 0:
-                self._set_timer(group, member, left_ms)
-                return
-            log.info(
-                "removed member %s of share group %s: no heartbeat within its session timeout",
-                member.member_id,
-                group.group_id,
-            )
-            self._remove(group, member, _logged(group.group_id))
+    def _expire(self, group: ShareGroup, member: ShareMember, _timeout: str) -> None:
+        """Removes a member whose session has ended."""
+        log.info(
+            "removed member %s of share group %s: no heartbeat within its session timeout",
+            member.member_id,
+            group.group_id,
+        )
+        self._remove(group, member, _logged(group.group_id))
 
     # -- administration -------------------------------------------------------------------------
 
@@ -539,11 +485,8 @@ class ShareGroups:
             return
         self._coordinator.table.remove(group_id)
         group.dead = True
-        for timer in (group.assigns_later, group.catches_up_later):
-            if timer is not None:
-                timer.cancel()
-        for member in group.members.values():
-            self._stop_session(member)
+        cancel(group.assigns_later, group.writes.catches_up_later)
+        self._members.forget_all(group)
 
     # -- the journal's calls, through the coordinator --------------------------------------------
 
@@ -563,8 +506,9 @@ class ShareGroups:
                 self._by_partition[partition].discard(group_id)
                 continue
             self._coordinator.table.put(group_id, partition, kind=GROUP_TYPE)
-            for member in group.members.values():
-                self._extend_session(group, member)
+            session_ms = self._settings(group_id).session_ms
+            for member_id in group.members:
+                self._members.extend_session(group, member_id, session_ms)
 
     def unloaded(self, partition: int) -> None:
         """Drops the groups of a partition that another node leads now."""

@@ -9,26 +9,24 @@ the application down, and the epoch of the endpoints. Next: streams_heartbeats.p
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from barnabas.cext.coordinator.group_table import GroupTable
-from barnabas.coordinator.groups.classic_group import DEAD, EMPTY, STABLE
-from barnabas.coordinator.groups.consumer_group import ASSIGNING, RECONCILING
-from barnabas.coordinator.groups.group_writes import Done
+from barnabas.coordinator.groups.commit_checks import held_partitions
+from barnabas.coordinator.groups.group_writes import WriteState
+from barnabas.coordinator.groups.member_timers import Watch
+from barnabas.coordinator.groups.membership import state_of
 from barnabas.coordinator.groups.topic_views import NO_TOPICS_HASH, TopicViews
 from barnabas.coordinator.streams.streams_member import StreamsMember
 from barnabas.coordinator.streams.tasks import NO_TARGET, OwnedTasks, Task, TaskSets, each
 from barnabas.coordinator.streams.topic_configuration import Configured
 from barnabas.coordinator.streams.topology import Topology
-from barnabas.errors import FencedInstanceId, UnknownMemberId
 
 NOT_READY = "NotReady"
 FIRST_EPOCH = 1  # of a group, before its first member raises it
 NO_EPOCH = -1
 NOBODY: Mapping[str, str] = {}
-_HELD = struct.Struct(">16sii")
 
 Offsets = Mapping[Task, int]
 
@@ -81,20 +79,14 @@ class StreamsGroup:
         "assigned_ms",
         "assigns_later",
         "assignment_configs",
-        "behind",
-        "catches_up_later",
         "configured",
         "configured_hash",
         "dead",
-        "deletions",
         "endpoint_epoch",
         "epoch",
         "failed_description_epoch",
-        "fresh",
         "group_id",
-        "held",
         "holders",
-        "in_flight",
         "initial_delay",
         "instances",
         "members",
@@ -108,10 +100,10 @@ class StreamsGroup:
         "target",
         "target_epoch",
         "topology",
-        "unwritten",
         "validated_epoch",
         "views",
         "watches",
+        "writes",
     )
 
     group_type: Literal["streams"] = "streams"
@@ -145,57 +137,18 @@ class StreamsGroup:
         self.table: GroupTable | None = None  # None: commits are not checked against it
         self.assigns_later: Any = None  # a timer
         self.initial_delay: Any = None  # a timer: the first assignment waits for more members
-        self.watches: dict[str, Any] = {}  # member id: its timers
-        self.in_flight: list[Any] = []  # writes that wait for the journal
-        self.fresh = True  # the log may hold an earlier group of its name
-        self.behind = False  # a write failed: the log lacks changes
-        self.catches_up_later: Any = None  # a timer that writes the whole group
-        self.deletions = 0  # tombstones of the group that wait for the journal
-        self.held: list[Done] = []  # callbacks that wait until the log has caught up
-        self.unwritten: set[str] = set()  # removed members that the log may still have
+        self.watches: dict[str, Watch] = {}  # member id: its timers
+        self.writes = WriteState()
 
     # -- state ----------------------------------------------------------------------------------
-
-    def all_written(self) -> None:
-        self.unwritten.clear()
 
     @property
     def state(self) -> str:
         """Returns Kafka's name of the state, which follows from the epochs."""
-        if self.dead:
-            return DEAD
-        if not self.members:
-            return EMPTY
-        if self.topology is None or self.topology.epoch != self.validated_epoch:
+        is_ready = self.topology is not None and self.topology.epoch == self.validated_epoch
+        if self.members and not is_ready and not self.dead:
             return NOT_READY
-        if self.epoch > self.target_epoch:
-            return ASSIGNING
-        epoch = self.target_epoch
-        if all(member.is_reconciled_to(epoch) for member in self.members.values()):
-            return STABLE
-        return RECONCILING
-
-    def member(self, member_id: str) -> StreamsMember:
-        """Returns the member. Raises UnknownMemberId."""
-        found = self.members.get(member_id)
-        if found is None:
-            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
-        return found
-
-    def check_member(self, member_id: str, instance_id: str | None) -> StreamsMember:
-        """Returns the member. Raises UnknownMemberId, or FencedInstanceId when another member has
-        the instance id."""
-        if instance_id is None:
-            return self.member(member_id)
-        holder = self.instances.get(instance_id)
-        if holder is None:
-            raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
-        if holder != member_id:
-            raise FencedInstanceId(
-                f"Static member {member_id} with instance id {instance_id} was fenced by member"
-                f" {holder}."
-            )
-        return self.members[holder]
+        return state_of(self)
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Returns whether a task of the group reads the topic."""
@@ -273,14 +226,13 @@ class StreamsGroup:
     def held_by(self, member: StreamsMember) -> bytes:
         """Returns the partitions that a member's active tasks read, encoded for
         GroupTable.put_member."""
-        rows = {
-            _HELD.pack(topic_id, partition, epoch)
+        return held_partitions(
+            (topic_id, partition, epoch)
             for owned in (member.assigned, member.revoking)
             for subtopology, epochs in owned.active.items()
             for topic_id in self.source_ids.get(subtopology, ())
             for partition, epoch in epochs.items()
-        }
-        return b"".join(sorted(rows))
+        )
 
 
 def forgotten_epochs(owned: OwnedTasks) -> OwnedTasks:

@@ -25,10 +25,27 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.cext.record.records import Record
 from barnabas.coordinator.groups.classic_group import EMPTY
 from barnabas.coordinator.groups.group_records import Entry
-from barnabas.coordinator.groups.group_writes import Done, GroupWrites
+from barnabas.coordinator.groups.group_writes import Done, GroupWrites, answering
+from barnabas.coordinator.groups.member_position import (
+    JOIN,
+    LEAVE,
+    LEAVE_STATIC,
+    description,
+    holds_all,
+    in_place_of,
+    position,
+)
+from barnabas.coordinator.groups.member_records import (
+    MemberRecord,
+    beginning,
+    take_target,
+    target_epoch_entry,
+)
+from barnabas.coordinator.groups.member_timers import REBALANCE, SESSION, MemberTimers
+from barnabas.coordinator.groups.membership import checked_member, fenced, is_fenced
+from barnabas.coordinator.groups.target_assignment import wait_ms
 from barnabas.coordinator.groups.topic_views import TopicViews
 from barnabas.coordinator.streams import streams_records as records
 from barnabas.coordinator.streams.endpoints import EndpointPartitions, partitions_by_endpoint
@@ -39,10 +56,6 @@ from barnabas.coordinator.streams.streams_group import (
     forgotten_epochs,
 )
 from barnabas.coordinator.streams.streams_member import (
-    JOIN,
-    LEAVE,
-    LEAVE_STATIC,
-    UNREVOKED,
     Endpoint,
     StreamsMember,
     check_state,
@@ -56,7 +69,6 @@ from barnabas.coordinator.streams.tasks import (
     OwnedTasks,
     TaskSets,
     each,
-    holds_all,
 )
 from barnabas.coordinator.streams.topic_configuration import (
     ASSIGNMENT_DELAYED,
@@ -68,7 +80,7 @@ from barnabas.coordinator.streams.topic_configuration import (
     configured,
 )
 from barnabas.coordinator.streams.topology import InternalTopic, Topology
-from barnabas.coordinator.timers import after_locked
+from barnabas.coordinator.timers import after_locked, cancel
 from barnabas.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
@@ -85,6 +97,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.groups")
 
 TAGS_FROM = 1  # the first version with the status MISSING_CLIENT_TAGS
+EXPIRED = {
+    SESSION: "group %s: removed member %s: no heartbeat within its session timeout"
+    " (group.streams.session.timeout.ms)",
+    REBALANCE: "group %s: removed member %s: it did not revoke its tasks within its rebalance"
+    " timeout",
+}
 
 
 class Heartbeat(NamedTuple):
@@ -139,25 +157,16 @@ class GroupDescription(NamedTuple):
     offsets: Sequence[tuple[Offsets, Offsets]]  # of each member: of its tasks, and the ends
 
 
-class Watch:
-    """The timers of one member."""
-
-    __slots__ = ("deadline_ms", "rebalance", "session")
-
-    def __init__(self) -> None:
-        self.deadline_ms = 0  # of its session, on the monotonic clock
-        self.session: Any = None
-        self.rebalance: Any = None
-
-
 class StreamsHeartbeats:
     """All streams groups of one coordinator."""
 
     def __init__(self, coordinator: GroupCoordinator, dependencies: StreamsDependencies) -> None:
         self._coordinator = coordinator
         self._dependencies = dependencies
-        self._timers = coordinator.timers
         self._after = partial(after_locked, coordinator.timers, coordinator.lock)
+        self._timers: MemberTimers[StreamsGroup] = MemberTimers(
+            coordinator.timers.now_ms, self._after, self._expire
+        )
         partition_of = coordinator.journal.partition_of
         self._writes = GroupWrites(
             coordinator.append, partition_of, self._after, records.whole_group
@@ -239,7 +248,7 @@ class StreamsHeartbeats:
             _check_tasks(made, asked.owned)
         settings = self._dependencies.settings(group_id)
         is_registered = self._coordinator.groups.get(group_id) is group
-        head = [] if is_registered else records.beginning(group)
+        head = [] if is_registered else beginning(group)
         entries: list[Entry] = []
         was_empty = not group.members
         if group.topology is None:
@@ -254,8 +263,8 @@ class StreamsHeartbeats:
         delayed = self._assign(group, settings, entries)
         after = self._step(group, before, member, asked.owned, entries)
         self._coordinator.adopt(group, partition)
-        self._extend_session(group, after.member_id, settings.session_ms)
-        self._watch_rebalance(group, after)
+        self._timers.extend_session(group, after.member_id, settings.session_ms)
+        self._timers.watch_rebalance(group, after)
         if asked.shuts_down:
             self._shut_down(group, after.member_id)
         has_other_tasks = after.assigned != before.assigned
@@ -273,7 +282,7 @@ class StreamsHeartbeats:
             partitions_by_endpoint(group) if group.endpoint_epoch != asked.endpoint_epoch else None,
             made.missing,
         )
-        self._writes.write(group, [*head, *entries], _answers(result, answer))
+        self._writes.write(group, [*head, *entries], answering(answer, result, HeartbeatResult))
 
     def _enter(
         self,
@@ -289,7 +298,7 @@ class StreamsHeartbeats:
             self._replace(group, before, replaced, entries)
         member = _updated(before, asked)
         known = group.members.get(member.member_id)
-        has_changed = known is None or known.description != member.description
+        has_changed = known is None or description(known) != description(member)
         if has_changed:
             entries.append(records.member_entry(group.group_id, member))
         group.put(member)
@@ -312,7 +321,7 @@ class StreamsHeartbeats:
         target = group.target_of(member.member_id) if group.initial_delay is None else NO_TARGET
         after = reconciled(member, group.target_epoch, target, group.holders, owned)
         group.put(after)
-        if before.position != after.position or before.epoch == JOIN:
+        if position(before) != position(after) or before.epoch == JOIN:
             entries.append(records.current_entry(group.group_id, after))
         return after
 
@@ -331,7 +340,7 @@ class StreamsHeartbeats:
         replaces. A known member that joins again has abandoned its tasks."""
         member_id, instance_id = asked.member_id, asked.instance_id
         if asked.member_epoch != JOIN:
-            found = group.check_member(member_id, instance_id)
+            found = checked_member(group, member_id, instance_id)
             _check_epoch(found, asked)
             return found, None
         holder = group.instances.get(instance_id) if instance_id is not None else None
@@ -343,7 +352,7 @@ class StreamsHeartbeats:
                 f"Static member {member_id} with instance id {instance_id} cannot join the group"
                 f" because the instance id is owned by {holder} member."
             )
-        return old._replace(member_id=member_id, epoch=JOIN, previous_epoch=JOIN), old
+        return in_place_of(old, member_id), old
 
     def _replace(
         self,
@@ -355,11 +364,11 @@ class StreamsHeartbeats:
         """Puts a member in the place of a static member that was away, with its tasks."""
         target = group.target_of(replaced.member_id)
         group.remove(replaced.member_id)
-        self._forget_watch(group, replaced.member_id)
+        self._timers.forget(group, replaced.member_id)
         group.put(member)
         group.target[member.member_id] = target
         if replaced.member_id != member.member_id:
-            group.unwritten.add(replaced.member_id)
+            group.writes.removed_members.add(replaced.member_id)
             entries += records.member_tombstones(group.group_id, replaced.member_id)
         entries.append(records.member_entry(group.group_id, member))
         entries.append(records.target_entry(group.group_id, member.member_id, target))
@@ -393,13 +402,12 @@ class StreamsHeartbeats:
             return "configured initial rebalance delay"
         if group.epoch <= group.target_epoch:
             return ""
-        since_ms = self._coordinator.wall_ms() - group.assigned_ms
-        wait_ms = settings.assignment_ms - since_ms
-        if group.assigned_ms and since_ms >= 0 and wait_ms > 0:
+        left_ms = wait_ms(group.assigned_ms, settings.assignment_ms, self._coordinator.wall_ms())
+        if group.assigned_ms and left_ms > 0:
             if group.assigns_later is None:
-                group.assigns_later = self._after(wait_ms, lambda: self._interval_over(group))
+                group.assigns_later = self._after(left_ms, lambda: self._interval_over(group))
             return "configured assignment interval"
-        self._take_target(group, settings, entries)
+        entries += self._take_target(group, settings)
         return ""
 
     def _delay_first_assignment(self, group: StreamsGroup, delay_ms: int) -> None:
@@ -420,30 +428,23 @@ class StreamsHeartbeats:
         waits = group.initial_delay is not None or group.configured is None
         if group.dead or waits or not group.members or group.epoch <= group.target_epoch:
             return
-        entries: list[Entry] = []
-        self._take_target(group, self._dependencies.settings(group.group_id), entries)
-        self._writes.write(group, entries, None)
+        settings = self._dependencies.settings(group.group_id)
+        self._writes.write(group, self._take_target(group, settings), None)
 
-    def _take_target(
-        self, group: StreamsGroup, settings: StreamsSettings, entries: list[Entry]
-    ) -> None:
-        """Adds the records of the changed targets and of their epoch."""
-        target = _new_target(group, settings)
-        for member_id, row in target.items():
-            if group.target.get(member_id) != row:
-                entries.append(records.target_entry(group.group_id, member_id, row))
-        group.target, group.target_epoch = target, group.epoch
-        group.assigned_ms = self._coordinator.wall_ms()
-        entries.append(records.target_epoch_entry(group))
+    def _take_target(self, group: StreamsGroup, settings: StreamsSettings) -> list[Entry]:
+        """Computes the target of the group's epoch. Returns its records."""
+        target, now_ms = _new_target(group, settings), self._coordinator.wall_ms()
+        return take_target(records.KIND, group, target, group.epoch, now_ms)
 
     # -- leaving --------------------------------------------------------------------------------
 
     def _leave(self, group_id: str, asked: Heartbeat, answer: AnswerHeartbeat) -> None:
         group = self.group(group_id)
-        member = group.check_member(asked.member_id, asked.instance_id)
+        member = checked_member(group, asked.member_id, asked.instance_id)
         if asked.shuts_down:
             self._shut_down(group, member.member_id)
-        done = _answers(HeartbeatResult(None, member.member_id, asked.member_epoch), answer)
+        result = HeartbeatResult(None, member.member_id, asked.member_epoch)
+        done = answering(answer, result, HeartbeatResult)
         if asked.instance_id is not None and asked.member_epoch == LEAVE_STATIC:
             # Its place and its tasks are kept until its session ends.
             away = member._replace(
@@ -452,7 +453,7 @@ class StreamsHeartbeats:
                 revoking=NOTHING_OWNED,
             )
             group.put(away)
-            self._watch_rebalance(group, away)
+            self._timers.watch_rebalance(group, away)
             self._writes.write(group, [records.current_entry(group_id, away)], done)
         else:
             self._fence(group, member, done)
@@ -460,8 +461,8 @@ class StreamsHeartbeats:
     def _fence(self, group: StreamsGroup, member: StreamsMember, done: Done | None = None) -> None:
         """Removes a member; its tasks become free. Calls `done` when that is durable."""
         group.remove(member.member_id)
-        self._forget_watch(group, member.member_id)
-        group.unwritten.add(member.member_id)
+        self._timers.forget(group, member.member_id)
+        group.writes.removed_members.add(member.member_id)
         group.epoch += 1
         entries = [
             records.group_entry(group),
@@ -469,7 +470,7 @@ class StreamsHeartbeats:
         ]
         if not group.members:  # the next member's assignment need not wait for the interval
             group.target_epoch, group.assigned_ms = group.epoch, 0
-            entries.append(records.target_epoch_entry(group))
+            entries.append(target_epoch_entry(records.KIND, group))
         self._writes.write(group, entries, done)
 
     def _shut_down(self, group: StreamsGroup, member_id: str) -> None:
@@ -481,77 +482,10 @@ class StreamsHeartbeats:
             )
             group.shutdown_by = member_id
 
-    # -- timers ---------------------------------------------------------------------------------
-
-    def _watch(self, group: StreamsGroup, member_id: str) -> Watch:
-        found = group.watches.get(member_id)
-        if found is None:
-            found = group.watches[member_id] = Watch()
-        return found
-
-    def _extend_session(self, group: StreamsGroup, member_id: str, session_ms: int) -> None:
-        """Restarts a member's session. A timer that runs early checks the deadline and runs
-        again."""
-        watch = self._watch(group, member_id)
-        deadline_ms = self._timers.now_ms() + session_ms
-        earlier, watch.deadline_ms = deadline_ms < watch.deadline_ms, deadline_ms
-        if watch.session is None or earlier:
-            if watch.session is not None:
-                watch.session.cancel()
-            watch.session = self._after(session_ms, lambda: self._session_due(group, member_id))
-
-    def _session_due(self, group: StreamsGroup, member_id: str) -> None:
-        watch, member = group.watches.get(member_id), group.members.get(member_id)
-        if watch is None or member is None or group.dead:
-            return
-        left_ms = watch.deadline_ms - self._timers.now_ms()
-        if left_ms > 0:
-            watch.session = self._after(left_ms, lambda: self._session_due(group, member_id))
-            return
-        watch.session = None
-        log.info(
-            "group %s: removed member %s: no heartbeat within its session timeout"
-            " (group.streams.session.timeout.ms)",
-            group.group_id,
-            member_id,
-        )
+    def _expire(self, group: StreamsGroup, member: StreamsMember, timeout: str) -> None:
+        """Removes a member that has exceeded a timeout."""
+        log.info(EXPIRED[timeout], group.group_id, member.member_id)
         self._fence(group, member)
-
-    def _watch_rebalance(self, group: StreamsGroup, member: StreamsMember) -> None:
-        """Starts the rebalance timeout of a member that must revoke tasks."""
-        watch = self._watch(group, member.member_id)
-        waits = member.state == UNREVOKED and member.epoch != LEAVE_STATIC
-        if watch.rebalance is not None and waits and watch.rebalance[0] is member.revoking:
-            return
-        if watch.rebalance is not None:
-            watch.rebalance[1].cancel()
-            watch.rebalance = None
-        if waits:
-            timer = self._after(
-                member.rebalance_timeout_ms,
-                lambda: self._rebalance_due(group, member.member_id, member.epoch),
-            )
-            watch.rebalance = member.revoking, timer
-
-    def _rebalance_due(self, group: StreamsGroup, member_id: str, epoch: int) -> None:
-        member = group.members.get(member_id)
-        if group.dead or member is None or (member.epoch, member.state) != (epoch, UNREVOKED):
-            return
-        log.info(
-            "group %s: removed member %s: it did not revoke its tasks within its rebalance timeout",
-            group.group_id,
-            member_id,
-        )
-        self._fence(group, member)
-
-    def _forget_watch(self, group: StreamsGroup, member_id: str) -> None:
-        watch = group.watches.pop(member_id, None)
-        if watch is None:
-            return
-        if watch.session is not None:
-            watch.session.cancel()
-        if watch.rebalance is not None:
-            watch.rebalance[1].cancel()
 
     # -- the coordinator's calls ----------------------------------------------------------------
 
@@ -566,19 +500,16 @@ class StreamsHeartbeats:
             group.views = None  # the next heartbeat compares the hash of the topics
         session_ms = self._dependencies.settings(group.group_id).session_ms
         for member in group.members.values():
-            self._extend_session(group, member.member_id, session_ms)
-            self._watch_rebalance(group, member)
+            self._timers.extend_session(group, member.member_id, session_ms)
+            self._timers.watch_rebalance(group, member)
 
     def forget(self, group: StreamsGroup) -> None:
         """Drops a group that was deleted or moved. The journal answers its waiting requests."""
         group.table = None
         group.dead = True
-        for timer in (group.assigns_later, group.initial_delay, group.catches_up_later):
-            if timer is not None:
-                timer.cancel()
-        group.assigns_later = group.initial_delay = group.catches_up_later = None
-        for member_id in list(group.watches):
-            self._forget_watch(group, member_id)
+        cancel(group.assigns_later, group.initial_delay, group.writes.catches_up_later)
+        group.assigns_later = group.initial_delay = group.writes.catches_up_later = None
+        self._timers.forget_all(group)
 
     def tombstones(self, group: StreamsGroup) -> list[Entry]:
         """Returns the tombstones of a group, without those of its offsets."""
@@ -587,25 +518,12 @@ class StreamsHeartbeats:
     def loaded_group(self, group_id: str) -> StreamsGroup:
         """Returns a group that is read from the log."""
         group = StreamsGroup(group_id)
-        group.fresh = False
+        group.writes.fresh = False
         return group
 
-    def read(self, record: Record) -> records.StreamsRecord | None:
-        """Decodes a record of the log; None: it is not of streams groups. Raises ValueError."""
-        return records.read_streams_record(record)
-
-    def replay(self, group: StreamsGroup, record: records.StreamsRecord) -> None:
+    def replay(self, group: StreamsGroup, record: MemberRecord) -> None:
         """Applies a record to a group that is being loaded."""
         records.replay(group, record)
-
-
-def _answers(result: HeartbeatResult, answer: AnswerHeartbeat) -> Done:
-    """Returns the callback of a write, which answers its request."""
-
-    def done(error: KafkaError | None) -> None:
-        answer(result if error is None else HeartbeatResult(error))
-
-    return done
 
 
 # -- checks of a request --------------------------------------------------------------------------
@@ -641,22 +559,14 @@ def _check(group_id: str, asked: Heartbeat) -> None:
 
 
 def _check_epoch(member: StreamsMember, asked: Heartbeat) -> None:
-    """Checks the epoch of a request. A response may have been lost, so the former epoch is also
-    accepted from a member that owns only tasks of its assignment."""
-    epoch = asked.member_epoch
-    if epoch == member.epoch:
-        return
-    has_lost_answer = (
-        epoch == member.previous_epoch
-        and asked.owned is not None
-        and all(map(holds_all, asked.owned, member.assigned))
-    )
-    if epoch > member.epoch or not has_lost_answer:
-        raise FencedMemberEpoch(
-            f"The streams group member has a {'greater' if epoch > member.epoch else 'smaller'}"
-            f" member epoch ({epoch}) than the one known by the group coordinator"
-            f" ({member.epoch}). The member must abandon all its partitions and rejoin."
-        )
+    """Checks the epoch of a request. A member that may have lost a response owns only tasks of its
+    assignment."""
+
+    def owns_no_other() -> bool:
+        return asked.owned is not None and all(map(holds_all, asked.owned, member.assigned))
+
+    if is_fenced(member, asked.member_epoch, owns_no_other):
+        raise fenced("streams", member, asked.member_epoch)
 
 
 def _check_tasks(made: Configured, owned: TaskSets) -> None:

@@ -1,14 +1,10 @@
 """A member of a streams group (KIP-1071), and one step of it towards its target assignment.
 
-A member has an epoch, its tasks (`assigned`; active ones with the epoch at which they were
-assigned), and the tasks that it must revoke (`revoking`) and may still run. It owns both until it
-reports that it has revoked the latter, so a task runs as active in one member at a time. A process
-keeps the state of a task once: its members share a state directory, so a member gets a task only
-when no other member of its process has it in any role. States, numbered as Kafka stores them:
-
-    STABLE      it has reached the target's epoch
-    UNREVOKED   it must revoke tasks first and stays at its old epoch
-    UNRELEASED  it is at the new epoch; others still have some tasks of its target
+A member has a position (groups/member_position.py): its tasks (`assigned`; active ones with the
+epoch at which they were assigned), and the tasks that it must revoke (`revoking`) and may still
+run. It owns both until it reports that it has revoked the latter, so a task runs as active in one
+member at a time. A process keeps the state of a task once: its members share a state directory, so
+a member gets a task only when no other member of its process has it in any role.
 
 A task that changes its role inside a member stays there: an active task that becomes a standby is a
 standby at once, and a standby that becomes active stays a standby until the other member has
@@ -20,6 +16,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from barnabas.coordinator.groups.member_position import (
+    JOIN,
+    STABLE,
+    UNKNOWN_STATE,
+    UNRELEASED,
+    UNREVOKED,
+    moved,
+    shares_any,
+)
 from barnabas.coordinator.streams.tasks import (
     NOTHING_OWNED,
     OwnedTasks,
@@ -27,15 +32,9 @@ from barnabas.coordinator.streams.tasks import (
     TaskSets,
     each,
     grouped,
-    shares_any,
     with_epochs,
 )
 from barnabas.errors import FencedMemberEpoch
-
-STABLE, UNREVOKED, UNRELEASED, UNKNOWN_STATE = 0, 1, 2, 127
-LEAVE = -1  # instead of an epoch: the member leaves
-LEAVE_STATIC = -2  # a static member leaves for a while
-JOIN = 0
 
 
 class Endpoint(NamedTuple):
@@ -65,27 +64,9 @@ class StreamsMember(NamedTuple):
     revoking: OwnedTasks = NOTHING_OWNED
 
     @property
-    def description(self) -> tuple[object, ...]:
-        """Returns the fields of its metadata record."""
-        return self[:10]
-
-    @property
-    def position(self) -> tuple[object, ...]:
-        """Returns the fields of its current-assignment record."""
-        return self[10:]
-
-    @property
     def decisive(self) -> tuple[object, ...]:
         """Returns the fields whose change makes a new assignment, also for a static member."""
         return self.topology_epoch, self.rack_id, self.tags, self.process_id
-
-    def at(self, epoch: int) -> StreamsMember:
-        """Returns the member at the next epoch."""
-        return self._replace(epoch=epoch, previous_epoch=self.epoch)
-
-    def is_reconciled_to(self, epoch: int) -> bool:
-        """Returns whether the member has reached its target at this epoch."""
-        return self.state == STABLE and self.epoch == epoch
 
 
 class Holders(Protocol):
@@ -185,10 +166,9 @@ def _towards(
         grouped((warmups & (wants_warmup | (promoted - granted.keys()))) | new_warmups),
     )
     if must_revoke:
-        return member.at(epoch)._replace(state=UNREVOKED, assigned=assigned, revoking=revoking)
-    return member.at(target_epoch)._replace(
-        state=UNRELEASED if is_waiting else STABLE, assigned=assigned, revoking=NOTHING_OWNED
-    )
+        return moved(member, epoch, UNREVOKED, assigned, revoking)
+    state = UNRELEASED if is_waiting else STABLE
+    return moved(member, target_epoch, state, assigned, NOTHING_OWNED)
 
 
 class _Free:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from barnabas.config import DynamicConfig
 from barnabas.config.group_config import GroupConfig
 from barnabas.config.settings import BROKER_SETTINGS
-from barnabas.coordinator.groups.topic_views import TopicViews
+from barnabas.coordinator.groups.topic_views import LastViews, TopicViews
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.metadata.znodes import sanitized
 
@@ -77,14 +77,7 @@ class NodeStreamsDependencies:
     def __init__(self, dynamic: DynamicConfig, cluster: Callable[[], ClusterState]) -> None:
         self._dynamic = dynamic
         self._cluster = cluster
-        self._views = TopicViews(cluster())
-
-    def topics(self) -> TopicViews:
-        """Returns the topics of the last cluster state."""
-        state = self._cluster()
-        if not self._views.is_of(state):
-            self._views = TopicViews(state)
-        return self._views
+        self.topics = LastViews(cluster)
 
     def settings(self, group_id: str) -> StreamsSettings:
         """Returns the settings of a group: its own override the broker's."""

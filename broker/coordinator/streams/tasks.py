@@ -6,7 +6,7 @@ A warm-up task is a standby of a task that is about to move to the member.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 Tasks = Mapping[str, frozenset[int]]  # subtopology: its partitions, at least one
@@ -65,13 +65,3 @@ def with_epochs(tasks: Mapping[Task, int]) -> TaskEpochs:
 def of_rows(rows: Iterable[Any]) -> Tasks:
     """Reads rows of a request or a record, which have `subtopologyId` and `partitions`."""
     return grouped((row.subtopologyId, partition) for row in rows for partition in row.partitions)
-
-
-def shares_any(tasks: Mapping[str, Collection[int]], others: Mapping[str, Collection[int]]) -> bool:
-    """Returns whether any task is in both."""
-    return any(partition in others.get(subtopology, ()) for subtopology, partition in each(tasks))
-
-
-def holds_all(tasks: Mapping[str, Collection[int]], others: Mapping[str, Collection[int]]) -> bool:
-    """Returns whether `others` has each of `tasks`."""
-    return all(partition in others.get(subtopology, ()) for subtopology, partition in each(tasks))
