@@ -17,6 +17,7 @@ from oracle.streams_rig import (
 from barnabas.coordinator.groups.group_writes import RETRY_MS
 from barnabas.coordinator.streams.streams_member import Endpoint
 from barnabas.coordinator.streams.streams_records import topology_entry
+from barnabas.coordinator.streams.tasks import TaskSets, grouped
 from barnabas.coordinator.streams.topic_configuration import (
     ASSIGNMENT_DELAYED,
     MISSING_INTERNAL_TOPICS,
@@ -181,6 +182,26 @@ def test_an_answer_that_was_lost_is_given_again():
     second.epoch, second.running = old, second.running._replace(active=set())
     second.heartbeat()
     assert second.active == [2, 3] and not second.errors
+
+
+def test_epochs_that_are_fenced_and_the_one_whose_answer_was_lost():
+    rig = StreamsRig()
+    first, second = Instance(rig, "a"), Instance(rig, "b")
+    settle(first, second)
+    known = rig.group.members["a"]
+    assert known.previous_epoch < known.epoch == first.epoch
+    lost = first.heartbeat(member_epoch=known.previous_epoch)
+    assert lost.error is None and lost.member_epoch == known.epoch
+    of_others = TaskSets(active=grouped(second.running.active))
+    for asked in (
+        {"member_epoch": known.epoch + 1},
+        {"member_epoch": known.previous_epoch - 1},
+        {"member_epoch": known.previous_epoch, "owned": of_others},
+        {"member_epoch": known.previous_epoch, "owned": None},
+    ):
+        first.epoch = known.epoch  # it does not join again
+        assert first.heartbeat(**asked).error.name == "FENCED_MEMBER_EPOCH", asked
+    assert rig.group.members["a"] == known
 
 
 def test_the_topology_of_a_group_is_its_first_members():
