@@ -6,10 +6,10 @@ revokes partitions if `revokes_at_once`, or when the test calls `revoke`; only t
 say so.
 """
 
-import base64
 from collections import Counter
+from functools import partial
 
-from oracle.group_rig import GROUP, Rig
+from oracle.group_rig import GROUP, Asker, Rig, topic_id
 from oracle.group_rig import SESSION_MS as CLASSIC_SESSION_MS
 
 from barnabas.cext.record.records import Record
@@ -17,11 +17,8 @@ from barnabas.coordinator.groups.consumer_access import ConsumerSettings, Timeou
 from barnabas.coordinator.groups.consumer_heartbeats import Heartbeat
 from barnabas.coordinator.groups.consumer_protocol import assignment_bytes, assignment_of
 from barnabas.coordinator.groups.rebalance import Join
-from barnabas.coordinator.groups.topic_views import TopicViews
 from barnabas.errors import KafkaError
 from barnabas.hooks.registry import Registry
-from barnabas.metadata.cluster_state import ClusterState, Partition, Topic
-from barnabas.metadata.znodes import TopicAssignment
 from barnabas.plugins.assignor_range import AssignorRange
 from barnabas.plugins.assignor_uniform import AssignorUniform
 from barnabas.wire.batches import decode_batches, encode_batch
@@ -30,30 +27,6 @@ from barnabas.wire.messages import by_name
 SESSION_MS = 45_000
 INTERVAL_MS = 5_000
 REBALANCE_MS = 30_000
-
-
-def topic_id(name):
-    """The topic id of a name, always the same."""
-    return name.encode().rjust(16, b"\1")
-
-
-def id_text(name):
-    return base64.urlsafe_b64encode(topic_id(name)).decode().rstrip("=")
-
-
-def state_of(topics):
-    """A cluster with these topics: name, number of partitions."""
-    made = {
-        name: Topic(
-            name,
-            TopicAssignment({at: (1,) for at in range(count)}, id_text(name)),
-            0,
-            {at: Partition((1,)) for at in range(count)},
-        )
-        for name, count in topics.items()
-    }
-    by_id = {topic.topic_id: topic for topic in made.values()}
-    return ClusterState(topics=made, topics_by_id=by_id)
 
 
 class ConsumerRig(Rig):
@@ -72,22 +45,10 @@ class ConsumerRig(Rig):
         self.work = []
         self.gathers = False  # joins wait for join_all()
         self.joins = []
-        self.topics = dict(topics or {"t": 6})
-        self.set_topics()
-        super().__init__(immediately=immediately, **settings)
+        super().__init__(topics or {"t": 6}, immediately=immediately, **settings)
 
     def dependencies(self):
         return _Around(self)
-
-    def topic_id(self, topic):
-        view = self.views.named(topic)
-        return bytes(16) if view is None else view.topic_id
-
-    def set_topics(self, **topics):
-        """None deletes."""
-        self.topics |= topics
-        self.topics = {name: count for name, count in self.topics.items() if count is not None}
-        self.views = TopicViews(state_of(self.topics))
 
     def do_work(self):
         waiting, self.work = self.work, []
@@ -173,7 +134,7 @@ class _Around:
             call()
 
 
-class Consumer:
+class Consumer(Asker):
     """A member that follows the protocol."""
 
     def __init__(
@@ -189,9 +150,8 @@ class Consumer:
         revokes_at_once=True,
         group=GROUP,
     ):
-        self.rig = rig
+        super().__init__(rig, name)
         self.member = name
-        self.name = name
         self.topics = tuple(topics) if topics is not None else None
         self.instance = instance
         self.regex = regex
@@ -204,9 +164,7 @@ class Consumer:
         self.to_revoke = set()
         self.errors = Counter()
         self.epochs = []
-        self.waits = False
         self.heard_ms = 0
-        self._asked = 0
         self._full = True  # the next heartbeat has all fields
 
     @property
@@ -243,27 +201,14 @@ class Consumer:
         return self.heartbeat()
 
     def _ask(self, asked):
-        self.waits = True
-        self._asked += 1
-        number, told = self._asked, []
-
-        def answer(result):
-            assert not told, f"{self.name} was answered twice"
-            told.append(result)
-            if number == self._asked:
-                self.waits = False
-                self._take(asked, result)
-
-        self.rig.coordinator.consumer_heartbeat(self.group, asked, answer)
-        return told[0] if told else None
+        send = partial(self.rig.coordinator.consumer_heartbeat, self.group, asked)
+        return self.ask("heartbeat", send, self._take)
 
     def give_up(self):
-        """Drops the connection, with requests and responses on their way."""
-        self._asked += 1
-        self.waits = False
+        super().give_up()
         self._full = True
 
-    def _take(self, asked, result):
+    def _take(self, result):
         self.heard_ms = self.rig.timers.now_ms()
         if result.error is not None:
             name = result.error.name
@@ -318,12 +263,11 @@ def subscription(topics=("t",), owned=None, version=1, rack=None):
     return version.to_bytes(2, "big") + message.encode(message.cls(**fields), version)
 
 
-class Classic:
+class Classic(Asker):
     """A consumer of the classic protocol: it assigns by itself when it leads a classic group."""
 
     def __init__(self, rig, name, *, instance=None, topics=("t",), version=1, strategy="range"):
-        self.rig = rig
-        self.name = name
+        super().__init__(rig, name)
         self.instance = instance
         self.topics = topics
         self.version = version
@@ -332,9 +276,7 @@ class Classic:
         self.owned = {}
         self.view = None
         self.wants = "join"
-        self.waits = False
         self.errors = []
-        self._asked = 0
 
     @property
     def reading(self):
@@ -351,7 +293,6 @@ class Classic:
             self.heartbeat()
 
     def join(self):
-        self.waits = True
         if self.version == 0:
             self.owned = {}  # eager: it revokes all partitions before it joins
         metadata = subscription(self.topics, self.owned, self.version)
@@ -367,7 +308,7 @@ class Classic:
             id_required=True,
             can_skip_assignment=True,
         )
-        self.rig.coordinator.join(GROUP, asked, self._once(self._joined))
+        self.ask("join", partial(self.rig.coordinator.join, GROUP, asked), self._joined)
 
     def _failed(self, name, member_id=""):
         self.errors.append(name)
@@ -380,7 +321,6 @@ class Classic:
         self.wants = "join"
 
     def _joined(self, result):
-        self.waits = False
         if result.error is not None:
             self._failed(result.error.name, result.member_id)
             return
@@ -389,7 +329,6 @@ class Classic:
         self.wants = "sync"
 
     def sync(self):
-        self.waits = True
         given = []
         if self.view:
             names = sorted(row.member_id for row in self.view)
@@ -397,18 +336,11 @@ class Classic:
             for at, name in enumerate(names):
                 mine = {"t": range(at * count // len(names), (at + 1) * count // len(names))}
                 given.append((name, assignment_bytes(mine, self.version)))
-        self.rig.coordinator.sync(
-            GROUP,
-            self.member,
-            self.instance,
-            self.generation,
-            (None, None),
-            given,
-            self._once(self._synced),
-        )
+        who = GROUP, self.member, self.instance, self.generation
+        send = partial(self.rig.coordinator.sync, *who, (None, None), given)
+        self.ask("sync", send, self._synced)
 
     def _synced(self, result):
-        self.waits = False
         if result.error is not None:
             self._failed(result.error.name)
             return
@@ -419,22 +351,8 @@ class Classic:
         self.wants = "join" if any(lost.values()) else "heartbeat"
 
     def give_up(self):
-        """Drops the connection, with requests and responses on their way."""
-        self._asked += 1
-        self.waits = False
+        super().give_up()
         self.wants = "join"
-
-    def _once(self, handle):
-        self._asked += 1
-        number, told = self._asked, []
-
-        def answer(result):
-            assert not told, f"{self.name} was answered twice"
-            told.append(result)
-            if number == self._asked:
-                handle(result)
-
-        return answer
 
     def heartbeat(self):
         try:

@@ -4,9 +4,11 @@ The journal keeps appended records and reports them at `flush`; `crash` loses th
 flushed. Clients follow the protocol like consumers, one step at a time.
 """
 
+import base64
 import heapq
 import itertools
 from collections import Counter
+from functools import partial
 
 from oracle.commit_twin import CommitTwin, TableTwin
 
@@ -15,8 +17,11 @@ from barnabas.coordinator.groups.administration import GroupAdministration
 from barnabas.coordinator.groups.coordinator import GroupCoordinator, GroupSettings
 from barnabas.coordinator.groups.group_records import Committed
 from barnabas.coordinator.groups.rebalance import Join
+from barnabas.coordinator.groups.topic_views import TopicViews
 from barnabas.coordinator.journal import id_hash
 from barnabas.errors import NotCoordinator
+from barnabas.metadata.cluster_state import ClusterState, Partition, Topic
+from barnabas.metadata.znodes import TopicAssignment
 from barnabas.wire.batches import decode_batches, encode_batch
 
 GROUP = "g"
@@ -127,10 +132,36 @@ class HandJournal:
         self._flushing = False
 
 
-class Rig:
-    """A coordinator that can crash and restart."""
+def topic_id(name):
+    """The topic id of a name, always the same."""
+    return name.encode().rjust(16, b"\1")
 
-    def __init__(self, immediately=True, **settings):
+
+def id_text(name):
+    return base64.urlsafe_b64encode(topic_id(name)).decode().rstrip("=")
+
+
+def state_of(topics):
+    """A cluster with these topics: name, number of partitions."""
+    made = {
+        name: Topic(
+            name,
+            TopicAssignment({at: (1,) for at in range(count)}, id_text(name)),
+            0,
+            {at: Partition((1,)) for at in range(count)},
+        )
+        for name, count in topics.items()
+    }
+    by_id = {topic.topic_id: topic for topic in made.values()}
+    return ClusterState(topics=made, topics_by_id=by_id)
+
+
+class Rig:
+    """A coordinator that can crash and restart, and the topics of its cluster."""
+
+    def __init__(self, topics=None, *, immediately=True, **settings):
+        self.topics = {}
+        self.set_topics(**(topics or {}))
         self.timers = HandTimers()
         self.journal = HandJournal(immediately=immediately)
         self.settings = GroupSettings(
@@ -164,9 +195,16 @@ class Rig:
         )
         self.administration = GroupAdministration(self.coordinator)
 
+    def set_topics(self, **topics):
+        """Sets numbers of partitions. None deletes the topic."""
+        self.topics |= topics
+        self.topics = {name: count for name, count in self.topics.items() if count is not None}
+        self.views = TopicViews(state_of(self.topics))
+
     def topic_id(self, topic):
         """The id of a topic, or zeros."""
-        return bytes(16)
+        view = self.views.named(topic)
+        return bytes(16) if view is None else view.topic_id
 
     def dependencies(self):
         """Dependencies of consumer groups; consumer_rig.py defines them."""
@@ -212,7 +250,39 @@ class Rig:
         return None if row is None else row.offset
 
 
-class Client:
+class Asker:
+    """A client. Each of its requests has one response; that to an abandoned request is dropped."""
+
+    def __init__(self, rig, name):
+        self.rig = rig
+        self.name = name
+        self.waits = None  # what it waits for
+        self._asked = 0
+
+    def ask(self, what, send, handle):
+        """Sends a request: `send` takes the callable for its response, which is passed on to
+        `handle`. Returns the response if it comes at once."""
+        self.waits = what
+        self._asked += 1
+        number, told = self._asked, []
+
+        def answer(result):
+            assert not told, f"{self.name} was answered twice"
+            told.append(result)
+            if number == self._asked:
+                self.waits = None
+                handle(result)
+
+        send(answer)
+        return told[0] if told else None
+
+    def give_up(self):
+        """Drops the connection, with requests and responses on their way."""
+        self._asked += 1
+        self.waits = None
+
+
+class Client(Asker):
     """A consumer: joins, syncs, sends heartbeats, one step at a time. Counts its responses."""
 
     def __init__(
@@ -225,9 +295,8 @@ class Client:
         session_ms=SESSION_MS,
         protocol_type="consumer",
     ):
-        self.rig = rig
+        super().__init__(rig, name)
         self.protocol_type = protocol_type
-        self.name = name
         self.session_ms = session_ms
         self.instance = instance
         self.group = group
@@ -237,11 +306,9 @@ class Client:
         self.assignment = None  # of the generation; None: not known yet
         self.view = None  # members, when leading
         self.wants_join = True
-        self.waits = None  # "join" or "sync"
         self.errors = Counter()
         self.generations = []
         self.heard_ms = 0
-        self._asked = 0
 
     def step(self):
         """Takes the next step of a consumer, unless it must wait."""
@@ -262,7 +329,6 @@ class Client:
             self.step()
 
     def join(self):
-        self.waits = "join"
         self.assignment = self.view = None
         asked = Join(
             member_id=self.member,
@@ -276,26 +342,7 @@ class Client:
             id_required=True,
             can_skip_assignment=True,
         )
-        self.rig.coordinator.join(self.group, asked, self._once(self._joined))
-
-    def _once(self, handle):
-        """Each request has one response; that to an abandoned request is dropped."""
-        self._asked += 1
-        number, told = self._asked, []
-
-        def answer(result):
-            assert not told, f"{self.name} was answered twice"
-            told.append(result)
-            if number == self._asked:
-                self.waits = None
-                handle(result)
-
-        return answer
-
-    def give_up(self):
-        """Closes its connections; requests and responses on their way are lost."""
-        self._asked += 1
-        self.waits = None
+        self.ask("join", partial(self.rig.coordinator.join, self.group, asked), self._joined)
 
     def _heard(self):
         self.heard_ms = self.rig.timers.now_ms()
@@ -320,17 +367,10 @@ class Client:
         self.assignment = None
 
     def sync(self):
-        self.waits = "sync"
         assignments = [(row.member_id, row.member_id.encode()) for row in self.view or ()]
-        self.rig.coordinator.sync(
-            self.group,
-            self.member,
-            self.instance,
-            self.generation,
-            (None, None),
-            assignments,
-            self._once(self._synced),
-        )
+        who = self.group, self.member, self.instance, self.generation
+        send = partial(self.rig.coordinator.sync, *who, (None, None), assignments)
+        self.ask("sync", send, self._synced)
 
     def _synced(self, result):
         self._heard()

@@ -6,11 +6,10 @@ roles, if `revokes_at_once`, or when the test calls `revoke`; only then its hear
 """
 
 from collections import Counter
+from functools import partial
 
-from oracle.consumer_rig import state_of
-from oracle.group_rig import GROUP, Rig
+from oracle.group_rig import GROUP, Asker, Rig
 
-from barnabas.coordinator.groups.topic_views import TopicViews
 from barnabas.coordinator.streams.streams_heartbeats import Heartbeat, StreamsHeartbeats
 from barnabas.coordinator.streams.streams_settings import StreamsSettings
 from barnabas.coordinator.streams.tasks import TaskSets, each, grouped
@@ -57,9 +56,7 @@ class StreamsRig(Rig):
         }
         self.group_settings = StreamsSettings(**of_groups | settings)
         self.members_max = members_max
-        self.topics = dict(topics or {"t": 4})
-        self.set_topics()
-        super().__init__(immediately=immediately)
+        super().__init__(topics or {"t": 4}, immediately=immediately)
 
     def _open(self):
         self._streams = None
@@ -70,18 +67,8 @@ class StreamsRig(Rig):
             self._streams = StreamsHeartbeats(self.coordinator, _Around(self))
         return self._streams
 
-    def set_topics(self, **topics):
-        """None deletes."""
-        self.topics |= topics
-        self.topics = {name: count for name, count in self.topics.items() if count is not None}
-        self.views = TopicViews(state_of(self.topics))
-
     def configure(self, **settings):
         self.group_settings = self.group_settings._replace(**settings)
-
-    def topic_id(self, topic):
-        view = self.views.named(topic)
-        return bytes(16) if view is None else view.topic_id
 
     def kept(self):
         """The state of the group that a restart must restore."""
@@ -115,13 +102,14 @@ class _Around:
         return self.rig.members_max
 
 
-class Instance:
+class Instance(Asker):
     """A member that follows the protocol: one thread of an application."""
 
     def __init__(
         self, rig, name, process=None, *, of=None, instance=None, revokes_at_once=True, **more
     ):
-        self.rig, self.name, self.member, self.process = rig, name, name, process or f"p-{name}"
+        super().__init__(rig, name)
+        self.member, self.process = name, process or f"p-{name}"
         self.topology = of or topology()
         self.instance = instance
         self.more = more
@@ -133,8 +121,6 @@ class Instance:
         self.epochs = []
         self.endpoint_epoch = -1
         self.last = None  # the last result
-        self.waits = False
-        self._asked = 0
 
     def heartbeat(self, **more):
         """Sends a heartbeat. Returns the result, if it comes at once."""
@@ -160,19 +146,8 @@ class Instance:
         return self._ask(asked._replace(**more))
 
     def _ask(self, asked):
-        self.waits = True
-        self._asked += 1
-        number, told = self._asked, []
-
-        def answer(result):
-            assert not told, f"{self.name} was answered twice"
-            told.append(result)
-            if number == self._asked:
-                self.waits = False
-                self._take(result)
-
-        self.rig.streams().heartbeat(GROUP, asked, answer)
-        return told[0] if told else None
+        send = partial(self.rig.streams().heartbeat, GROUP, asked)
+        return self.ask("heartbeat", send, self._take)
 
     def _take(self, result):
         self.last = result
@@ -198,11 +173,6 @@ class Instance:
     def revoke(self):
         """Gives up tasks that it must not run any more, and starts those whose role changes."""
         self.running = TaskSets(*map(set, self.told))
-
-    def give_up(self):
-        """Drops the connection, with requests and responses on their way."""
-        self._asked += 1
-        self.waits = False
 
     def abandon(self):
         self.epoch = 0
