@@ -29,6 +29,12 @@ STREAMS_PROTOCOL = (
     f"{HERE}/kafka_streams/test_streams_protocol.py"
     "::test_words_are_counted_once_though_an_instance_is_killed"
 )
+GO = f"{HERE}/go/test_go_clients.py"
+IN_GO = {
+    "produce": f"{GO}::test_librdkafka_reads_what_go_produced",
+    "consume": f"{GO}::test_go_reads_what_every_other_produced",
+    "groups": f"{GO}::test_members_of_a_group_in_go",
+}
 JAVA_GROUPS = f"{TOOLS}::test_groups"
 
 
@@ -90,6 +96,9 @@ def clients() -> list[Client]:
             **dict.fromkeys(("produce", "transactions"), TRANSACTIONS),
             "consume": f"{HERE}/test_transactions.py::test_an_abort_is_not_seen_by_platformatic",
             "groups": GROUPS, "admin": ADMIN}),
+        Client("kafka-go", "0.2.0, 0.4.51", None, IN_GO),
+        Client("sarama, also as of Kafka 0.8.2 to 0.11", "1.61.1", None, IN_GO),
+        Client("franz-go, also as of Kafka 0.8.2 to 0.10", "1.22.3", None, IN_GO),
     ]  # fmt: skip
 
 
@@ -100,6 +109,7 @@ tests have the client's name as a parameter. A dash means that the client has no
 that it is not tested yet. Each client reads records that clients of every other family produced:
 [tests/compat/README.md](../tests/compat/README.md). [answers.md](answers.md) lists the versions of
 each request and the Kafka release with which they agree. kcat reads transactions and writes none.
+The tests of the clients in Go run in the long form (`make long`).
 
 `python tests/compat/coverage.py` generates this page.
 """
