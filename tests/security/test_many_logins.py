@@ -69,7 +69,8 @@ def test_failed_logins_leave_nothing_behind(login):
     assert len(os.listdir("/proc/self/fd")) <= files + 2
     assert threading.active_count() <= threads
     assert idle_cpu_s() < idle_s + IDLE_S * 0.05
-    first_s, last_s = (statistics.median(part) for part in (took_s[:SHARE], took_s[-SHARE:]))
+    # The best round of each: other programs on the machine only make a round slower.
+    first_s, last_s = (min(part) for part in (took_s[:SHARE], took_s[-SHARE:]))
     assert last_s < 1.5 * first_s, took_s
     assert reactor.counters()["held_bytes"] == 0
 

@@ -202,7 +202,7 @@ def test_a_stop_does_not_wait_for_an_answer(made):
     until(pair.are_equal)  # the next request waits at the leader
     began = time.monotonic()
     pair.fetchers.stop()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10
     assert not threads(1)
     pair.fetchers.follow({("t", 0): pair.leader()})
     assert not threads(1)
