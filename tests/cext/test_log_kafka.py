@@ -27,7 +27,7 @@ pytestmark = [
 
 
 def java(main: str, *arguments: object) -> list[str]:
-    return ["java", "-Xmx512M", "-cp", f"{LIBS}/*", main, *map(str, arguments)]
+    return ["java", "-Xmx512M", rival.QUICK, "-cp", f"{LIBS}/*", main, *map(str, arguments)]
 
 
 def text(value: bytes) -> bytes:

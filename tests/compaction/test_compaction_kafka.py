@@ -8,12 +8,13 @@ from contextlib import closing
 
 import pytest
 from compaction.test_compaction_model import Author, Disk, one_pass, rows
-from compat.support import rival
+from compat.support import QUICK_HEAP, rival
 
 pytestmark = [
     pytest.mark.java,
     pytest.mark.skipif(rival.missing("4.3.1") is not None, reason=str(rival.missing("4.3.1"))),
 ]
+DUMP_LOG = rival.tool("4.3.1", "dump-log", heap=QUICK_HEAP)
 RECORD = re.compile(r"^\| offset: (\d+) .*?keySize: (-?\d+) valueSize: (-?\d+)", re.M)
 
 
@@ -33,7 +34,7 @@ def test_dump_log_reads_compacted_segments(tmp_path):
     assert any(row.horizon >= 0 for row in kept), "no batch has a horizon"
     assert any(row.commit is not None for row in kept) and {row.codec for row in kept} >= {0, 1, 4}
     files = ",".join(str(disk.file(base, ".log")) for base in bases)
-    command = [*rival.tool("4.3.1", "dump-log"), "--files", files, "--deep-iteration"]
+    command = [*DUMP_LOG, "--files", files, "--deep-iteration"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     told = done.stdout
     assert done.returncode == 0, done.stderr
@@ -47,7 +48,7 @@ def test_dump_log_reads_compacted_segments(tmp_path):
     assert found == expected
     indexes = ",".join(str(disk.file(base, ".index")) for base in bases)
     checked = subprocess.run(
-        [*rival.tool("4.3.1", "dump-log"), "--files", indexes, "--index-sanity-check"],
+        [*DUMP_LOG, "--files", indexes, "--index-sanity-check"],
         capture_output=True,
         text=True,
         timeout=60,

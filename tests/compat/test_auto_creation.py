@@ -5,7 +5,7 @@ import subprocess
 import time
 
 import pytest
-from compat.support import KAFKA, Broker, cannot_run, rival
+from compat.support import KAFKA, QUICK_HEAP, Broker, cannot_run, rival
 
 VALUE = b"the first record"
 
@@ -74,11 +74,11 @@ def test_aiokafka(creating):
 
 @pytest.mark.java
 def test_java(creating, tmp_path):
-    command = rival.tool(KAFKA, "console-producer", tmp_path / "log")
+    command = rival.tool(KAFKA, "console-producer", tmp_path / "log", heap=QUICK_HEAP)
     command += ["--bootstrap-server", creating.address, "--topic", "by-java"]
     done = subprocess.run(command, input=VALUE + b"\n", timeout=90, check=False)
     assert done.returncode == 0
-    command = rival.tool(KAFKA, "console-consumer", tmp_path / "log")
+    command = rival.tool(KAFKA, "console-consumer", tmp_path / "log", heap=QUICK_HEAP)
     command += ["--bootstrap-server", creating.address, "--topic", "by-java"]
     command += ["--from-beginning", "--max-messages", "1", "--timeout-ms", "60000"]
     done = subprocess.run(command, capture_output=True, timeout=90, check=False)

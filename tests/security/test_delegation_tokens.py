@@ -7,7 +7,7 @@ import re
 import subprocess
 
 import pytest
-from compat.support import KAFKA, Wire, rival
+from compat.support import KAFKA, QUICK_HEAP, Wire, rival
 from security.login_broker import (
     PASSWORD,
     PLAIN_MODULE,
@@ -421,7 +421,7 @@ def test_kafka_delegation_tokens(tokens, tmp_path):
         properties.write_text(
             f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\nsasl.jaas.config={line}\n"
         )
-        command = rival.tool(KAFKA, verb, tmp_path / "tool.log")
+        command = rival.tool(KAFKA, verb, tmp_path / "tool.log", heap=QUICK_HEAP)
         command += ["--bootstrap-server", tokens.safe, "--command-config", str(properties)]
         done = subprocess.run(
             [*command, *arguments], capture_output=True, text=True, timeout=60, check=False

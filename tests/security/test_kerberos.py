@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from compat.support import KAFKA, create_topic, rival
+from compat.support import KAFKA, QUICK_HEAP, create_topic, rival
 from security.key_distribution_center import REALM, Realm, missing
 from security.login_broker import SAFE, login_broker
 from security.test_fails_closed import refusal
@@ -279,7 +279,7 @@ def test_the_java_client(kerberos, realm, tmp_path):
             f' principal="{principal}@{REALM}";\n'
             "request.timeout.ms=5000\ndefault.api.timeout.ms=8000\n"
         )
-        command = rival.tool(KAFKA, "topics", tmp_path / "tool.log")
+        command = rival.tool(KAFKA, "topics", tmp_path / "tool.log", heap=QUICK_HEAP)
         command[1:1] = [f"-Djava.security.krb5.conf={realm.environ['KRB5_CONFIG']}"]
         address = kerberos.safe.replace("127.0.0.1", "localhost")
         command += ["--bootstrap-server", address, "--command-config", str(properties), "--list"]

@@ -10,7 +10,7 @@ import time
 
 import jwt
 import pytest
-from compat.support import KAFKA, rival
+from compat.support import KAFKA, QUICK_HEAP, rival
 from security.json_tokens import (
     KEYS,
     MODULE,
@@ -581,7 +581,7 @@ def test_the_java_client(oauth, tmp_path):
             f"sasl.jaas.config={MODULE} required;\n"
             "request.timeout.ms=5000\ndefault.api.timeout.ms=8000\n"
         )
-        command = rival.tool(KAFKA, "topics", tmp_path / "tool.log")
+        command = rival.tool(KAFKA, "topics", tmp_path / "tool.log", heap=QUICK_HEAP)
         command[1:1] = [
             f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{kind}={where}"
             for kind, where in (("urls", file.as_uri()), ("files", file))

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from compat.support import KAFKA, Wire, create_topic, rival
+from compat.support import KAFKA, QUICK_HEAP, Wire, create_topic, rival
 from security.login_broker import (
     PASSWORD,
     PLAIN_MODULE,
@@ -364,7 +364,7 @@ def test_the_java_producer_goes_on(brief, tmp_path):
         f'sasl.jaas.config={PLAIN_MODULE} required username="alice" password="{PASSWORD}";\n'
     )
     create_topic(brief.plain, "java")
-    command = rival.tool(KAFKA, "console-producer", tmp_path / "tool.log")
+    command = rival.tool(KAFKA, "console-producer", tmp_path / "tool.log", heap=QUICK_HEAP)
     command += ["--bootstrap-server", brief.safe, "--topic", "java"]
     command += ["--command-config", str(properties)]
     sent = 0

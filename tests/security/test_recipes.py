@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from compat.support import KAFKA, rival
+from compat.support import KAFKA, QUICK_HEAP, rival
 from durability.broker_process import free_port
 from security import key_distribution_center
 from security.key_distribution_center import REALM, Realm
@@ -100,7 +100,7 @@ class Kitchen:
         """Makes kafka-topics.sh, which Kafka's jars stand behind."""
         if reason := rival.missing(KAFKA):
             pytest.skip(reason)
-        command = rival.tool(KAFKA, "topics", self.folder / "tool.log")
+        command = rival.tool(KAFKA, "topics", self.folder / "tool.log", heap=QUICK_HEAP)
         command[1:1] = flags
         script = self.folder / "kafka-topics.sh"
         script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')

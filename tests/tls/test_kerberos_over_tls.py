@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from compat.support import KAFKA, create_topic, rival
+from compat.support import KAFKA, QUICK_HEAP, create_topic, rival
 from security.key_distribution_center import REALM, missing
 from security.login_broker import login_broker
 from security.test_kerberos import MODULE, kerberos_settings
@@ -146,7 +146,7 @@ def test_the_java_client(address, file, realm, tmp_path):
         pytest.skip(reason)
 
     def tool(verb, option, *words, **more):
-        command = rival.tool(KAFKA, verb, tmp_path / "tool.log")
+        command = rival.tool(KAFKA, verb, tmp_path / "tool.log", heap=QUICK_HEAP)
         command[1:1] = [f"-Djava.security.krb5.conf={realm.environ['KRB5_CONFIG']}"]
         command += ["--bootstrap-server", address, "--topic", "java", option, file, *words]
         return subprocess.run(command, capture_output=True, timeout=90, check=True, **more).stdout

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from compat.support import rival
+from compat.support import QUICK_HEAP, rival
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import TopicPartition
 from kafka import KafkaConsumer
@@ -148,7 +148,7 @@ def test_kafka_consumer_groups_describes_our_group_and_resets_it(
         pytest.skip(reason)
 
     def groups(*arguments: str) -> str:
-        command = rival.tool(JAVA, "groups", tmp_path / "tool.log")
+        command = rival.tool(JAVA, "groups", tmp_path / "tool.log", heap=QUICK_HEAP)
         command += ["--bootstrap-server", old_broker.bootstrap_servers, "--group", group]
         done = subprocess.run(
             [*command, *arguments], capture_output=True, text=True, timeout=60, check=False
