@@ -1,11 +1,15 @@
 """Commands for topics and settings, with our broker and with Apache Kafka."""
 
 import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from cli.conftest import Run, run_command
+from cli.conftest import Ran, Run, run_command
 
-pytestmark = pytest.mark.takes(seconds=20)
+pytestmark = pytest.mark.takes(seconds=45)
+
+Words = tuple[str, ...]
 
 
 def listed(barnabas: Run) -> dict[str, int]:
@@ -43,15 +47,22 @@ def test_a_topic_that_exists(barnabas: Run, topic: str):
     assert barnabas("topics", "create", topic, "--if-not-exists").status == 0
 
 
+def at_once(barnabas: Run, commands: Sequence[Words]) -> list[tuple[Words, Ran]]:
+    """Runs the commands side by side: each asks for a topic for a while, as it may be new."""
+    with ThreadPoolExecutor(len(commands)) as threads:
+        ran = threads.map(lambda words: barnabas(*words), commands)
+        return list(zip(commands, ran, strict=True))
+
+
 def test_a_topic_that_does_not_exist(barnabas: Run):
-    for words in (
+    commands = [
         ("topics", "delete", "nosuch"),
         ("topics", "describe", "nosuch"),
         ("consume", "nosuch", "--end"),
         ("offsets", "nosuch"),
         ("configs", "describe", "topic", "nosuch"),
-    ):
-        got = barnabas(*words)
+    ]
+    for words, got in at_once(barnabas, commands):
         assert got.status == 1, words
         assert "UNKNOWN_TOPIC_OR_PARTITION" in got.err and len(got.err.splitlines()) == 1
     assert barnabas("topics", "delete", "nosuch", "--if-exists").status == 0
@@ -193,7 +204,7 @@ def test_the_first_node_has_id_1(our_address: str):
 
 def test_an_unknown_topic_has_one_wording(barnabas: Run):
     """F33: three wordings."""
-    for words in (
+    commands = [
         ("topics", "describe", "nosuch"),
         ("topics", "delete", "nosuch"),
         ("topics", "alter", "nosuch", "--partitions", "3"),
@@ -202,8 +213,8 @@ def test_an_unknown_topic_has_one_wording(barnabas: Run):
         ("configs", "alter", "topic", "nosuch", "--add", "retention.ms=5"),
         ("consume", "nosuch", "--end"),
         ("offsets", "nosuch"),
-    ):
-        got = barnabas(*words)
+    ]
+    for words, got in at_once(barnabas, commands):
         expected = "barnabas: there is no topic nosuch (UNKNOWN_TOPIC_OR_PARTITION). "
         assert got.status == 1 and got.err.startswith(expected), (words, got.err)
 

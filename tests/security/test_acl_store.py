@@ -25,7 +25,7 @@ from barnabas.security.acl_codes import (
     TRANSACTIONAL_ID,
     WRITE,
 )
-from barnabas.security.acl_store import ATTEMPTS_MAX, UNREADABLE, AclStore
+from barnabas.security.acl_store import ATTEMPTS_MAX, COMMIT_PATTERNS_MAX, UNREADABLE, AclStore
 
 READS = AccessControlEntry("User:alice", "*", READ, ALLOW)
 WRITES = AccessControlEntry("User:bob", "10.0.0.1", WRITE, DENY)
@@ -128,7 +128,9 @@ def test_a_name_that_no_node_can_have_is_refused_alone(trees):
 
 def test_more_rules_than_one_commit_takes(trees):
     store = AclStore(trees.open())
-    many = {ResourcePattern(TOPIC, f"t{n}", LITERAL): [READS] for n in range(2_500)}
+    many = {
+        ResourcePattern(TOPIC, f"t{n}", LITERAL): [READS] for n in range(COMMIT_PATTERNS_MAX + 100)
+    }
     assert set(store.change(many, {}).values()) == {None}
     assert len(store.rules) == len(many)
 

@@ -80,7 +80,12 @@ def test_without_the_settings_they_are_refused(protected):
     for settings in ({}, wrong):
         with pytest.raises(Exception, match="lost|cannot|fail|Authentication|invalid"):
             with Producer(
-                {"metadata.broker.list": address, "message.send.max.retries": 0, **settings}
+                {
+                    "metadata.broker.list": address,
+                    "message.send.max.retries": 0,
+                    "request.timeout.ms": 1000,
+                    **settings,
+                }
             ) as producer:
                 producer.send(ProducerData("t", b"x"))
 
