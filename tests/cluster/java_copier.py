@@ -6,11 +6,9 @@ import subprocess
 import threading
 from pathlib import Path
 
-from compat.java.driver import compiled
-from compat.support import rival
+from compat.java.driver import compiled, quick_java
 
 KAFKA = "3.9.2"
-HEAP = ("-Xmx96m", rival.QUICK)
 
 
 class JavaCopier:
@@ -21,8 +19,8 @@ class JavaCopier:
     ) -> None:
         """`name`: its transactional id; `topics`: the one that it reads, the one that it writes."""
         classes = compiled(KAFKA, Path(__file__).with_name("Copier.java"))
-        *start, libs = rival.java(KAFKA, folder / f"{name}.log", HEAP)
-        command = [*start, f"{classes}:{libs}", "Copier", servers, group, name, *topics]
+        start = quick_java(KAFKA, classes, folder / f"{name}.log", "-Xmx96m")
+        command = [*start, "Copier", servers, group, name, *topics]
         with open(folder / f"{name}.err", "wb") as errors:
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=errors, text=True

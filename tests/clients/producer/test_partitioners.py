@@ -5,8 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from compat.java.driver import compiled, missing
-from compat.support import rival
+from compat.java.driver import compiled, missing, quick_java
 from confluent_kafka import Producer as ConfluentProducer
 
 from barnabas.clients import InvalidConfig, KeyedMessage, Producer, ProducerData
@@ -66,9 +65,8 @@ def java_places(version, broker, topic, keys, *partitioner):
     if reason:
         pytest.skip(reason)
     classes = compiled(version, JAVA)
-    *start, libs = rival.java(version, classes / "places.log", heap=("-Xmx128M",))
-    start[1:1] = ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-    command = [*start, f"{classes}:{libs}", "KeyPlaces", broker.bootstrap_servers, topic]
+    start = quick_java(version, classes, classes / "places.log", "-Xmx128M")
+    command = [*start, "KeyPlaces", broker.bootstrap_servers, topic]
     lines = "\n".join("-" if key is None else key for key in keys) + "\n"
     ran = subprocess.run(
         [*command, *partitioner], input=lines.encode(), capture_output=True, timeout=120

@@ -34,6 +34,14 @@ def compiled(version: str, source: Path = SOURCE) -> Path:
     return folder
 
 
+def quick_java(version: str, classes: Path, log: Path, heap: str) -> list[str]:
+    """The start of a command line for a program that works for seconds: the name of one of these
+    classes and arguments follow. A fast start matters more than speed. Its JVM maps Kafka's classes
+    if their jars come first (kafka_classes.py)."""
+    *start, libs = rival.java(version, log, rival.mapped(version, (heap, rival.QUICK)))
+    return [*start, f"{libs}:{classes}"]
+
+
 class JavaClient(Client):
     family = "java"
     version: str
@@ -41,12 +49,9 @@ class JavaClient(Client):
     def __init__(self, address: str, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(address, settings)
         classes = compiled(self.version)
-        log = classes / "driver.log"
-        *start, libs = rival.java(self.version, log, heap=("-Xmx768M",))
-        # A fast start matters more than speed: each driver works for seconds only.
+        start = quick_java(self.version, classes, classes / "driver.log", "-Xmx768M")
         more = [f"{name}={value}" for name, value in self.settings.items()]
-        command = [*start, f"{classes}:{libs}", "Driver", address, *more]
-        command[1:1] = ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        command = [*start, "Driver", address, *more]
         self._errors = open(classes / "driver.err", "w")
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from compat.java.driver import compiled
+from compat.java.driver import compiled, quick_java
 from compat.support import rival
 
 SOURCE = Path(__file__).parent / "ShareDriver.java"
@@ -18,9 +18,8 @@ class ShareClients:
 
     def __init__(self, version: str, address: str, folder: Path) -> None:
         classes = compiled(version, SOURCE)
-        *start, libs = rival.java(version, folder / "share-driver.log", heap=("-Xmx256M",))
-        command = [*start, f"{classes}:{libs}", "ShareDriver", address]
-        command[1:1] = ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        start = quick_java(version, classes, folder / "share-driver.log", "-Xmx256M")
+        command = [*start, "ShareDriver", address]
         self._errors = open(folder / "share-driver.err", "w")
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True

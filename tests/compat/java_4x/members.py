@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from compat.java.driver import compiled, missing
-from compat.support import KAFKA, rival
+from compat.java.driver import compiled, missing, quick_java
+from compat.support import KAFKA
 
 SOURCE = Path(__file__).parent / "Members.java"
 
@@ -20,9 +20,8 @@ class JavaMembers:
 
     def __init__(self, address: str) -> None:
         classes = compiled(KAFKA, SOURCE)
-        *start, libs = rival.java(KAFKA, classes / "members.log", heap=("-Xmx256M",))
-        command = [*start, f"{classes}:{libs}", "Members", address]
-        command[1:1] = ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        start = quick_java(KAFKA, classes, classes / "members.log", "-Xmx256M")
+        command = [*start, "Members", address]
         self._errors = open(classes / "members.err", "w")
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True

@@ -41,12 +41,12 @@ class Application:
         self.said: list[str] = []
         self._heard = threading.Condition()
         classes = driver.compiled(KAFKA, SOURCE)
-        *start, libs = rival.java(KAFKA, folder / "streams.log", heap=("-Xmx512M",))
-        start[1:1] = ["-XX:TieredStopAtLevel=1", "-Xshare:auto", f"-Djava.io.tmpdir={folder}"]
+        start = driver.quick_java(KAFKA, classes, folder / "streams.log", "-Xmx512M")
+        start.insert(1, f"-Djava.io.tmpdir={folder}")
         settings = [NAME, folder / state, SESSION_MS, TRANSACTION_MS, protocol]
         with open(folder / "streams.err", "a") as errors:
             self.process = subprocess.Popen(
-                [*start, f"{classes}:{libs}", "WordCount", address, *map(str, settings)],
+                [*start, "WordCount", address, *map(str, settings)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
