@@ -310,14 +310,14 @@ def test_stopped_before_the_commit_and_woken_late_then_killed_after_it(
     produced(100)
     loaded(0, 200, is_repeated=False)
 
-    produced(15_000)
+    produced(7_000)
     before = set(data_files(tmp_path, topic))
     sleeper = begin()
     wait_for(lambda: set(data_files(tmp_path, topic)) - before, sleeper)
     (jvm,) = [pid for pid, line in children_of(sleeper.pid).items() if "SparkSubmit" in line]
     os.kill(jvm, signal.SIGSTOP)
     assert (checkpoint / "offsets/1").exists() and not is_committed(1)
-    loaded(1, 30_000)
+    loaded(1, 14_000)
     os.kill(jvm, signal.SIGCONT)
     _, err = sleeper.communicate(timeout=RUN_S)
     assert sleeper.returncode == 1 and f"{checkpoint}/commits/1: it already exists" in err
@@ -332,7 +332,7 @@ def test_stopped_before_the_commit_and_woken_late_then_killed_after_it(
     loaded(2, 1_000)
     assert commits(tmp_path, topic) == [0, 1, 2]
     frame = table_at(delta, tmp_path, topic)
-    assert frame.count() == frame.select("partition", "offset").distinct().count() == 31_200
+    assert frame.count() == frame.select("partition", "offset").distinct().count() == 15_200
 
 
 @pytest.mark.topic(partitions=1, configs=KEPT)

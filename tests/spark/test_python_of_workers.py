@@ -5,14 +5,15 @@ import subprocess
 import sys
 
 import pytest
-from spark.spark_home import installed, spark_home
+from spark.spark_home import installed, quick_java, spark_home
 
 DRIVER = """
 import sys
 from pyspark.sql import SparkSession
 from barnabas.spark import register
 
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.driver.extraJavaOptions", sys.argv[3]).getOrCreate()
 register(spark)
 rows = spark.read.format("barnabas").option("kafka.bootstrap.servers", sys.argv[1])
 print("rows:", rows.option("subscribe", sys.argv[2]).load().count())
@@ -29,7 +30,7 @@ def test_a_virtual_environment_need_not_be_activated(session_broker, topic, prod
     environment |= {"PATH": "/usr/bin:/bin", "SPARK_LOCAL_IP": "127.0.0.1"}
     environment["SPARK_HOME"] = str(spark_home())
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, session_broker.bootstrap_servers, topic],
+        [sys.executable, "-c", DRIVER, session_broker.bootstrap_servers, topic, quick_java()],
         env=environment,
         capture_output=True,
         text=True,

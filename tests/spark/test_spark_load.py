@@ -42,6 +42,7 @@ from spark.load_process import (
 pytestmark = pytest.mark.java
 
 SEEDS = pick(short=1, long=10)
+RECORDS, STAGED_MAX = pick(short=(45_000, 10), long=(90_000, 20))
 
 
 @contextmanager
@@ -69,9 +70,9 @@ def terminal():
 @pytest.mark.topic(partitions=3, configs=KEPT)
 def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed):
     """Records are random, so that a load takes a while; the test proves that each kill hit while
-    some of about 54 files were staged. The first run uses spark-submit."""
+    some of about 27 files, in the long form 54, were staged. The first run uses spark-submit."""
     moments = random.Random(seed)
-    values = [(None, os.urandom(600), None) for _ in range(10_000)]
+    values = [(None, os.urandom(600), None) for _ in range(RECORDS // 9)]
     for partition in range(3):
         for _ in range(3):
             produce(
@@ -87,7 +88,7 @@ def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed)
 
     by_submit, env = submitted(command(*words), "local[2,4]")
     process = subprocess.Popen(by_submit, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
-    count = moments.randrange(20)
+    count = moments.randrange(STAGED_MAX)
     wait_for(lambda: len(staged(tmp_path)) > count, process)
     for pid in children_of(process.pid):
         with suppress(ProcessLookupError):
@@ -99,7 +100,7 @@ def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed)
 
     with terminal() as (slave, shown):
         process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=slave, text=True)
-        before, count = set(staged(tmp_path)), moments.randrange(20)
+        before, count = set(staged(tmp_path)), moments.randrange(STAGED_MAX)
         wait_for(lambda: len(set(staged(tmp_path)) - before) > count, process)
         workers = [
             pid for pid, line in children_of(process.pid).items() if "pyspark.daemon" in line
@@ -113,9 +114,9 @@ def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed)
     assert "ranges, 0 records" in "".join(shown)  # the progress bar, while the first tasks ran
     batch, end = map(json.loads, out.splitlines())
     assert batch["repeated"] and batch["retried"] >= 1
-    assert end["complete"] and end["records"] == 90_000
+    assert end["complete"] and end["records"] == RECORDS
     pairs = offsets_of(tmp_path, topic)
-    assert len(pairs) == len(set(pairs)) == 90_000
+    assert len(pairs) == len(set(pairs)) == RECORDS
     assert tree(f"{tmp_path}/lake", "_staging") == []
 
 
