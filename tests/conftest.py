@@ -7,8 +7,10 @@ import faulthandler
 import gc
 import os
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -47,27 +49,29 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["BARNABAS_LONG"] = "1"
     if config.getoption("--over") != "plaintext":
         os.environ["BARNABAS_OVER"] = config.getoption("--over")
-    # How fast examples are made depends on what else the machine does.
+    # How fast examples are made and run depends on what else the machine does.
     slow = [hypothesis.HealthCheck.too_slow]
-    hypothesis.settings.register_profile(
-        "short", derandomize=True, database=None, suppress_health_check=slow
-    )
-    if os.environ.get("BARNABAS_LONG", "") in ("", "0"):
-        hypothesis.settings.load_profile("short")
+    common: dict[str, Any] = {"suppress_health_check": slow, "deadline": None}
+    hypothesis.settings.register_profile("long", **common)
+    hypothesis.settings.register_profile("short", derandomize=True, database=None, **common)
+    is_short = os.environ.get("BARNABAS_LONG", "") in ("", "0")
+    hypothesis.settings.load_profile("short" if is_short else "long")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The short form has no test with the mark `only_long`. Tests of slow.txt get the mark `slow`,
-    those that use ZooKeeper the mark `java`. The files that take longest come first (mark `takes`),
+    """The short form has no test with the mark `only_long`, and of one with the mark `one_of` only
+    one of the cases that differ in these values. Tests of slow.txt get the mark `slow`, those that
+    use ZooKeeper the mark `java`. The files that take longest come first (mark `takes`),
     so that the workers of pytest-xdist end together: each worker takes the next file in this order.
     """
     from long_form import LONG  # after the option --long was read
 
-    left_out = [] if LONG else [item for item in items if item.get_closest_marker("only_long")]
+    left_out = [] if LONG else [item for item in items if is_left_out(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("only_long")]
+        without = set(left_out)
+        items[:] = [item for item in items if item not in without]
     for item in items:
         if ZOOKEEPERS & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.java)
@@ -81,6 +85,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     collection: it stays until the end, and each gc.collect() of a test took 0.3 s to visit it."""
     gc.collect()
     gc.freeze()
+
+
+def is_left_out(item: pytest.Item) -> bool:
+    """Whether the short form leaves out the test. Of a test with the mark `one_of(*values)` each
+    case has one of the values, by its name and its other parameters, so that a file with many cases
+    has about as many with each value."""
+    if item.get_closest_marker("only_long"):
+        return True
+    mark, case = item.get_closest_marker("one_of"), getattr(item, "callspec", None)
+    if mark is None or case is None:
+        return False
+    found = [value for value in case.params.values() if value in mark.args]
+    others = [at for name, at in case.indices.items() if case.params[name] not in mark.args]
+    chosen = mark.args[zlib.crc32(f"{item.originalname} {others}".encode()) % len(mark.args)]
+    return bool(found) and chosen not in found
 
 
 def seconds_of(item: pytest.Item) -> float:

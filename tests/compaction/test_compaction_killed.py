@@ -1,6 +1,7 @@
-"""The process is killed before each system call of a compaction: the log opens, every key has its
+"""The process is killed before system calls of a compaction: the log opens, every key has its
 last value, deleted keys stay deleted, and aborted records are still known as aborted."""
 
+import itertools
 import os
 import random
 import shutil
@@ -9,8 +10,11 @@ from contextlib import closing
 
 import pytest
 from compaction.test_compaction_model import NOW, Author, Disk, one_pass, rows
+from long_form import pick
 from oracle.compaction import aborted_spans, is_aborted
 from oracle.disk import parse_transactions
+
+STEP = pick(short=3, long=1)  # of the calls of each kind
 
 
 def committed_state(found, spans):
@@ -56,9 +60,7 @@ def compact_in_a_child(folder, call, nth):
 @pytest.mark.parametrize("call", ["rename", "fdatasync", "pwritev", "open", "fsync_directory"])
 def test_a_kill_before_any_call_loses_nothing(prepared, tmp_path, call, clean):
     source, spans, state = prepared
-    nth = 0
-    while True:
-        nth += 1
+    for nth in itertools.count(1, STEP):
         folder = tmp_path / str(nth)
         shutil.copytree(source, folder)
         killed = compact_in_a_child(folder, call, nth)

@@ -33,6 +33,8 @@ from barnabas.wire import request
 from barnabas.wire.headers import encode_request
 from barnabas.wire.internal import CONSUMER_OFFSETS
 
+pytestmark = pytest.mark.one_of("fsync", "os")
+
 
 @pytest.fixture(params=["fsync", "os"])
 def broker(tmp_path, request):

@@ -32,6 +32,9 @@ ROWS = [(0, 5, "", -1), (2, 7, "note", 3)]
 UNSTABLE = 88
 
 
+pytestmark = pytest.mark.one_of("fsync", "os")
+
+
 @pytest.fixture(params=["fsync", "os"])
 def broker(tmp_path, request):
     with started(tmp_path, {"log.durability": request.param}) as broker:

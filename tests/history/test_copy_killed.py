@@ -34,7 +34,7 @@ from long_form import pick
 
 pytestmark = pytest.mark.takes(seconds=26)
 
-KILLS = pick(short=6, long=50)
+KILLS = pick(short=4, long=50)
 INPUT_BURSTS, BURST = 12, 60
 VALUES = 1_000_000  # of each client
 ABORTED_S_MAX = TIMEOUT_MS / 1000 + 8.0

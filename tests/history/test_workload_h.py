@@ -29,7 +29,7 @@ from long_form import pick
 pytestmark = pytest.mark.takes(seconds=50)
 
 CALM_S, SHORT_S = 6.0, 3.0
-KILLS, BETWEEN_KILLS_S = pick(short=3, long=6), (1.5, 4.0)
+KILLS, BETWEEN_KILLS_S = pick(short=2, long=6), (1.5, 4.0)
 SERVING_S_MAX = 5.0
 GROUP_BACK_S_MAX = 40.0  # the session timeout of 10 s, and time for a slow machine
 KINDS = ("sender", "transactor", "copier", "poller", "groupreader")

@@ -421,10 +421,10 @@ def test_failed_handshakes_leave_no_memory(served):
     fail(500)
     files = len(os.listdir("/proc/self/fd"))
 
-    # 10,000, in the long form 100,000: as many at once as before, so that only what is left behind
+    # 3,000, in the long form 100,000: as many at once as before, so that only what is left behind
     # grows.
     def fail_often():
-        for _ in range(pick(short=20, long=200)):
+        for _ in range(pick(short=6, long=200)):
             fail(500)
 
     grown = growths(fail_often, 4 << 20)

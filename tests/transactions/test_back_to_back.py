@@ -111,6 +111,7 @@ def watch(address: str, names: list[str], until: float) -> None:
     talk.wire.close()
 
 
+@pytest.mark.one_of("fsync", "os")
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 def test_producers_without_a_pause_meet_no_error(tmp_path, durability):
     settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **SETTINGS}
