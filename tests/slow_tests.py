@@ -1,6 +1,6 @@
 """Writes tests/slow.txt: the tests that took longer than SLOW_S seconds, with their set-up.
 
-    python tests/slow_tests.py build/test/tests.xml     from the report of a run of tests/run
+    python tests/slow_tests.py build/test/{tests,computing}.xml     from reports of tests/run
 
 A name without a case in brackets stands for all cases of that test. tests/conftest.py gives these
 tests the mark `slow`.

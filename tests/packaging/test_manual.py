@@ -21,7 +21,7 @@ PART_OF_ANOTHER_PAGE = "spark_notes.md"
 def build(source: Path, out: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going"]
     command += ["-c", str(CONFIGURATION), "-d", str(out / "read"), str(source), str(out / "site")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, timeout=1200)
 
 
 @pytest.fixture(scope="module")

@@ -48,10 +48,10 @@ def test_what_is_no_pattern_is_refused_with_a_reason(pattern, capfd):
 
 
 def test_no_pattern_takes_time_that_runs_away():
-    begun = time.perf_counter()
+    begun = time.process_time()
     for pattern in ("(a*)*b", "(a|a)*(a|a)*x", "(a?){50}a{50}", "(.*)(.*)(.*)(.*)y"):
         assert not Regex(pattern).matches("a" * 2000)
-    assert time.perf_counter() - begun < 5  # Python's re takes hours for the first
+    assert time.process_time() - begun < 5  # Python's re takes hours for the first
 
 
 def test_a_program_larger_than_its_memory_is_refused():
