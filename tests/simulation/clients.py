@@ -24,9 +24,9 @@ from barnabas.wire import request, response
 from barnabas.wire.headers import decode_response_header, encode_request
 
 if TYPE_CHECKING:
-    from simulation.broker import SimBroker
+    from simulation.base_world import BaseWorld
     from simulation.judge import Log
-    from simulation.world import World
+    from simulation.node import SimNode
 
 PRODUCE, PRODUCE_VERSION = 0, 13  # the first version with topic ids
 PRODUCERS, IN_FLIGHT_MAX, RECORDS_MAX = 3, 5, 3
@@ -41,7 +41,7 @@ class Batch:
 
     sequence: int
     values: list[bytes]
-    waiting: tuple[SimBroker, ParkedProduce] | None = None
+    waiting: tuple[SimNode, ParkedProduce] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +57,7 @@ class Sequences:
 class Producers:
     """The producers of a world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: BaseWorld) -> None:
         self._world = world
         self._sequences: dict[tuple[int, Log], Sequences] = {}
         self._waiting: list[tuple[Log, Sequences, Batch]] = []
@@ -90,7 +90,7 @@ class Producers:
         log = uuid_bytes(topic_id), index
         self.send_to(leader, log, may_begin)
 
-    def send_to(self, leader: SimBroker, log: Log, may_begin: bool) -> None:
+    def send_to(self, leader: SimNode, log: Log, may_begin: bool) -> None:
         """As `send`, for one partition."""
         world = self._world
         rows = self._sequences.setdefault((world.below(PRODUCERS), log), self._new())
@@ -110,7 +110,7 @@ class Producers:
         self._ids += 1
         return Sequences(self._ids)
 
-    def _send(self, leader: SimBroker, log: Log, rows: Sequences, batch: Batch) -> None:
+    def _send(self, leader: SimNode, log: Log, rows: Sequences, batch: Batch) -> None:
         frame = self._frame(leader, log, rows, batch)
         if self._world.loses(PRODUCE, leader, frame):
             return
@@ -121,7 +121,7 @@ class Producers:
         elif answer is not None:
             self._answered(leader, log, rows, batch, answer)
 
-    def _frame(self, leader: SimBroker, log: Log, rows: Sequences, batch: Batch) -> bytes:
+    def _frame(self, leader: SimNode, log: Log, rows: Sequences, batch: Batch) -> bytes:
         message = request(PRODUCE)
         records = encode_batch(
             batch.values,
@@ -152,7 +152,7 @@ class Producers:
             if batch.waiting is None or batch not in rows.batches:
                 self._waiting.remove((log, rows, batch))
 
-    def lost(self, broker: SimBroker) -> None:
+    def lost(self, broker: SimNode) -> None:
         """Drops what waits at a broker that is killed."""
         for _, _, batch in self._waiting:
             if batch.waiting is not None and batch.waiting[0] is broker:
@@ -164,7 +164,7 @@ class Producers:
         log: Log,
         rows: Sequences,
         batch: Batch,
-        leader: SimBroker,
+        leader: SimNode,
         parked: ParkedProduce,
     ) -> None:
         if not leader.is_paused:
@@ -175,7 +175,7 @@ class Producers:
                     self._answered(leader, log, rows, batch, answer[4:])
 
     def _answered(
-        self, leader: SimBroker, log: Log, rows: Sequences, batch: Batch, frame: bytes
+        self, leader: SimNode, log: Log, rows: Sequences, batch: Batch, frame: bytes
     ) -> None:
         _, at = decode_response_header(frame, PRODUCE, PRODUCE_VERSION)
         found = response(PRODUCE).decode(frame, PRODUCE_VERSION, at)

@@ -18,8 +18,8 @@ from barnabas.wire.headers import decode_response_header, encode_request
 from barnabas.wire.internal import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
-    from simulation.broker import SimBroker
-    from simulation.world import World
+    from simulation.base_world import BaseWorld
+    from simulation.node import SimNode
 
 GROUPS, PARTITIONS = ("alpha", "beta", "gamma"), 2  # of __consumer_offsets
 OFFSET_COMMIT, VERSION = 8, 8
@@ -35,7 +35,7 @@ def partition_of(group: str) -> int:
 class Commit:
     """A request that is on its way to a broker, or waits there (`call`)."""
 
-    broker: SimBroker
+    broker: SimNode
     offset: int
     frame: bytes
     call: DetachedRequest | None = None
@@ -53,7 +53,7 @@ class Group:
 class Committers:
     """The consumers of a world. They commit offsets of partition 0 of `topic`."""
 
-    def __init__(self, world: World, topic: str) -> None:
+    def __init__(self, world: BaseWorld, topic: str) -> None:
         self._world, self._topic = world, topic
         self.groups = [Group(name) for name in GROUPS]
 
@@ -91,7 +91,7 @@ class Committers:
             for commit in list(group.commits):
                 self._poll(group, commit)
 
-    def lost(self, broker: SimBroker) -> None:
+    def lost(self, broker: SimNode) -> None:
         """Drops what waits at a broker that is killed."""
         for group in self.groups:
             group.commits = [row for row in group.commits if row.broker is not broker]
@@ -106,7 +106,7 @@ class Committers:
             if not self._world.loses_answer(OFFSET_COMMIT, broker):
                 self._answered(group, commit, answer)
 
-    def _answer(self, broker: SimBroker, commit: Commit) -> bytes | None:
+    def _answer(self, broker: SimNode, commit: Commit) -> bytes | None:
         now_ns = broker.system.monotonic_ns()
         self._world.touched.add(broker)
         if commit.call is None:

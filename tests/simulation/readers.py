@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.log_rows import Row, records_of
+from simulation.log_rows import Row, next_offset, records_of
 
 from barnabas.metadata.znodes import uuid_bytes
 from barnabas.wire import Struct, request, response
 from barnabas.wire.headers import decode_response_header, encode_request
 
 if TYPE_CHECKING:
-    from simulation.broker import SimBroker
+    from simulation.base_world import BaseWorld
     from simulation.judge import Log
-    from simulation.world import World
+    from simulation.node import SimNode
 
 FETCH, VERSION, BYTES_MAX = 1, 13, 1 << 20
 READ_COMMITTED = 1
@@ -33,7 +33,7 @@ def aborted_in(answer: Struct) -> dict[int, int]:
 class Reader:
     """The reader of a world. `read`: offset and value of the records of transactions, by log."""
 
-    def __init__(self, world: World, topic: str) -> None:
+    def __init__(self, world: BaseWorld, topic: str) -> None:
         self._world, self._topic = world, topic
         self._positions: dict[Log, int] = {}
         self.read: dict[Log, list[tuple[int, bytes]]] = {}
@@ -50,8 +50,8 @@ class Reader:
         if leader is not None and leader.is_running and not leader.is_paused:
             self.fetch(leader, (uuid_bytes(topic.topic_id), index))
 
-    def fetch(self, broker: SimBroker, log: Log) -> int:
-        """Fetches once; returns the number of records, markers included."""
+    def fetch(self, broker: SimNode, log: Log) -> int:
+        """Fetches once; returns the number of offsets that it has read."""
         message = request(FETCH)
         position = self._positions.get(log, 0)
         part = message.struct("topics.partitions")(
@@ -70,11 +70,13 @@ class Reader:
         found = answer.responses[0].partitions[0]
         if found.errorCode:
             return 0
-        rows = [row for row in records_of(bytes(found.records or b"")) if row.offset >= position]
+        data = bytes(found.records or b"")
+        rows = [row for row in records_of(data) if row.offset >= position]
         self._take(broker, log, rows, aborted_in(found))
-        return len(rows)
+        self._positions[log] = next_offset(data, position)
+        return self._positions[log] - position
 
-    def _take(self, broker: SimBroker, log: Log, rows: list[Row], aborted: dict[int, int]) -> None:
+    def _take(self, broker: SimNode, log: Log, rows: list[Row], aborted: dict[int, int]) -> None:
         left_out: set[int] = set()  # producers whose records belong to an aborted transaction
         starts = sorted(aborted)
         read = self.read.setdefault(log, [])
@@ -87,7 +89,6 @@ class Reader:
                 name = f"{self._topic}-{log[1]} of broker {broker.node_id}"
                 self._world.judge.transactions.check_read(name, log, row)
                 read.append((row.offset, row.value))
-            self._positions[log] = row.offset + 1
         self._world.counts["read"] += len(rows)
 
     def read_all(self) -> None:

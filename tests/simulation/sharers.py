@@ -14,6 +14,8 @@ A former leader that has not heard of its successor yet may deliver a record whi
 members have acknowledged, as in Kafka: acquisitions are not written. It cannot confirm the
 acknowledgement, because the share coordinator fences it. So only a delivery by the leader that the
 tree has is checked.
+
+The delivery count of a record is checked, too: behind a release that was confirmed it is larger.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ from barnabas.wire import Struct, request, response
 from barnabas.wire.headers import decode_response_header, encode_request
 
 if TYPE_CHECKING:
-    from simulation.broker import SimBroker
+    from simulation.base_world import BaseWorld
     from simulation.judge import Log
-    from simulation.world import World
+    from simulation.node import SimNode
 
 GROUP, MEMBERS, PARTITIONS = "sharers", 4, 2  # of __share_group_state
 FETCH, ACKNOWLEDGE, VERSION = 78, 79, 2
@@ -64,10 +66,11 @@ class Member:
 
     number: int
     log: Log
-    leader: SimBroker
+    leader: SimNode
     life: int
     epoch: int = 0
     held: list[int] = field(default_factory=list)  # acquired and not acknowledged
+    counts: dict[int, int] = field(default_factory=dict)  # delivery counts, by offset
     asked: Asked | None = None
 
     @property
@@ -80,15 +83,16 @@ class Member:
 class Sharers:
     """The share group of a world, which reads the partitions of `topic`."""
 
-    def __init__(self, world: World, topic: str) -> None:
+    def __init__(self, world: BaseWorld, topic: str) -> None:
         self._world, self._topic = world, topic
         self._members: list[Member | None] = [None] * MEMBERS
         self._count = 0
         self._has_begun = False
         self._settled: dict[Log, set[int]] = {}  # accepted or rejected, and confirmed
         self._delivered: dict[Log, set[int]] = {}
+        self._released: dict[Log, dict[int, int]] = {}  # the delivery count that was confirmed
 
-    def begin(self, broker: SimBroker) -> None:
+    def begin(self, broker: SimNode) -> None:
         """Lets the group begin at the first records, as when an administrator sets its offsets."""
         answers: list[object] = []
         logs = self._logs()
@@ -207,7 +211,7 @@ class Sharers:
             for call in closed._callbacks.pop(member.number, ()):
                 call(member.number)
 
-    def lost(self, broker: SimBroker) -> None:
+    def lost(self, broker: SimNode) -> None:
         """Ends the members of a broker that is killed."""
         for at, member in enumerate(self._members):
             if member is not None and member.leader is broker:
@@ -248,6 +252,9 @@ class Sharers:
         settled = {offset for offset, kind in kinds.items() if kind != RELEASE}
         self._world.counts["shared records settled"] += len(settled)
         self._settled.setdefault(member.log, set()).update(settled)
+        released = self._released.setdefault(member.log, {})
+        for offset in kinds.keys() - settled:
+            released[offset] = max(released.get(offset, 0), member.counts[offset])
 
     def _received(self, member: Member, row: Struct) -> None:
         log, leader = member.log, member.leader
@@ -262,6 +269,19 @@ class Sharers:
                 f"partition {log[1]}: broker {leader.node_id} has delivered offset {min(again)}"
                 " again, whose acknowledgement was confirmed"
             )
+        counts = {
+            offset: given.deliveryCount
+            for given in row.acquiredRecords
+            for offset in range(given.firstOffset, given.lastOffset + 1)
+        }
+        released = self._released.get(log, {})
+        low = [offset for offset in offsets if counts[offset] <= released.get(offset, 0)]
+        if low and self._world.leads(leader, log):
+            raise Violation(
+                f"partition {log[1]}: broker {leader.node_id} has delivered offset {min(low)} with"
+                f" the delivery count {counts[min(low)]}, and {released[min(low)]} was confirmed"
+            )
+        member.counts |= counts
         known = self._delivered.setdefault(log, set())
         self._world.counts["shared records delivered"] += len(offsets)
         self._world.counts["shared records delivered again"] += len(offsets & known)

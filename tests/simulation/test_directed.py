@@ -95,7 +95,7 @@ def move_of_a_partition_whose_leader_has_restarted(folder):
         assert world.partitions()[place].replicas == (2, 3, 4)
         assert world.leads(leader, world.partitions()[place].log)
         leader.kill()
-        world._start(leader)
+        world.start(leader)
         controller.reader.refresh_brokers()
         wanted = {place: (2, 3, 1)}
         assert controller.reassignments.begin(controller.role.fence(), wanted) == {place: None}
@@ -181,7 +181,7 @@ def test_a_topic_does_not_begin_with_the_offsets_of_its_deleted_namesake(tmp_pat
         create_and_send()
         end = leader.table.partition(*place).log.end_offset
         leader.kill()
-        world._start(leader)
+        world.start(leader)
         handle = leader.table.partition(*place)
         assert (handle.log.start_offset, handle.log.end_offset) == (0, end)
         assert end > 0 == handle.high_watermark

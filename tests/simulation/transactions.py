@@ -29,9 +29,9 @@ from barnabas.wire.headers import decode_response_header, encode_request
 from barnabas.wire.internal import TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from simulation.broker import SimBroker
+    from simulation.base_world import BaseWorld
     from simulation.judge import Log
-    from simulation.world import World
+    from simulation.node import SimNode
 
 IDS, PARTITIONS = ("first", "second", "third"), 2  # of __transaction_state
 INIT, PRODUCE, END = 22, 0, 26
@@ -57,7 +57,7 @@ class Asked:
     """A request that waits at a broker. `poll` returns its answer, None while there is none."""
 
     key: int
-    broker: SimBroker
+    broker: SimNode
     until_ns: int
     poll: Callable[[], bytes | None]
 
@@ -65,7 +65,7 @@ class Asked:
 class Producer:
     """One producer of a transactional id."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: BaseWorld, name: str) -> None:
         self._world, self.name = world, name
         self.producer_id, self.epoch = -1, -1
         self._sequences: dict[Log, int] = {}
@@ -168,7 +168,7 @@ class Producer:
 
         self._wait(PRODUCE, leader, produced)
 
-    def _frame(self, leader: SimBroker, log: Log, values: list[bytes]) -> bytes:
+    def _frame(self, leader: SimNode, log: Log, values: list[bytes]) -> bytes:
         message = request(PRODUCE)
         records = encode_batch(
             [Record(value, timestamp=leader.system.wall_ms()) for value in values],
@@ -184,7 +184,7 @@ class Producer:
         )
         return encode_request(PRODUCE, VERSIONS[PRODUCE], 1, "client", body, framed=False)
 
-    def _wait(self, key: int, broker: SimBroker, poll: Callable[[], bytes | None]) -> None:
+    def _wait(self, key: int, broker: SimNode, poll: Callable[[], bytes | None]) -> None:
         until_ns = self._world.now_ns + GIVES_UP_NS
         self.asked = Asked(key, broker, until_ns, poll)
         self._world.touched.add(broker)
@@ -238,7 +238,7 @@ class Producer:
 class Transactions:
     """The transactional producers of a world, which write to the partitions of `topic`."""
 
-    def __init__(self, world: World, topic: str) -> None:
+    def __init__(self, world: BaseWorld, topic: str) -> None:
         self._world, self._topic = world, topic
         self._producers = {name: [Producer(world, name)] for name in IDS}
         self._count = 0
@@ -260,7 +260,7 @@ class Transactions:
             rows.append(Producer(self._world, rows[0].name))
         self._world.choice(rows).act(may_begin)
 
-    def lost(self, broker: SimBroker) -> None:
+    def lost(self, broker: SimNode) -> None:
         """Drops what waits at a broker that is killed."""
         for rows in self._producers.values():
             for row in rows:

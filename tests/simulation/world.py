@@ -17,48 +17,34 @@ sender has given up; jumps of the wall clock.
 
 from __future__ import annotations
 
-import logging
-import random
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TypeVar
 
 from simulation.administrator import Administrator, name_of_topic
+from simulation.base_world import RECREATED, TOPIC, BaseWorld, Known, no_surprise
 from simulation.broker import (
-    NO_CONNECTION,
-    Actor,
     SimBroker,
     SimConnection,
     fault_of,
     without_threads,
 )
-from simulation.clients import Producers
-from simulation.committers import Committers
-from simulation.judge import Judge, Log, Place
+from simulation.judge import Place
 from simulation.log_rows import BATCH_HEADER_BYTES, Violation
 from simulation.parking import Awaited, Killed, park
-from simulation.readers import Reader
-from simulation.sharers import Sharers
-from simulation.transactions import Transactions
 from simulation.zookeeper_model import Fault, Server
 
-from barnabas.errors import KafkaError
 from barnabas.metadata import znodes
 from barnabas.metadata.tree import EventType, MetadataError, SessionState, WatchEvent
 from barnabas.metadata.znodes import PartitionState, TopicAssignment, uuid_bytes
 
 T = TypeVar("T")
 
-TOPIC, PARTITIONS, REPLICAS = "records", 2, 3
-RECREATED = "recreated"  # a topic that comes and goes
+PARTITIONS, REPLICAS = 2, 3
 SESSION_MS = 6000
-BEGIN_NS = 10**12
-BEGIN_MS = 1_795_000_000_000
 DEPTH_MAX = 3  # of steps that run while another waits
-SETTLE_NS = 60 * 10**9
 # How far all wall clocks are ahead at the end: an open transaction may have begun by a clock that
 # was an hour ahead, and ends by its timeout.
 SETTLED_MS = 2 * 3_600_000
@@ -85,43 +71,9 @@ class Rates:
     interleave: float = 0.3  # that others run while an actor waits
 
 
-class _Surprise(logging.Handler):
-    """Fails when the shipped code logs an exception that it did not expect."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1] is not None:
-            raise Violation(record.getMessage()) from record.exc_info[1]
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        raise
-
-
-@contextmanager
-def _no_surprise() -> Iterator[None]:
-    handler, log = _Surprise(), logging.getLogger("barnabas")
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-
-
-class Known(NamedTuple):
-    """A partition as the tree has it."""
-
-    log: Log
-    replicas: tuple[int, ...]
-    origin: tuple[int, ...]  # the replicas without those that a reassignment adds
-    is_moving: bool
-    state: PartitionState | None
-    state_zxid: int
-
-
-class World:
+class World(BaseWorld):
     """A simulated cluster. `run` does `steps` steps with faults, ends the faults, and waits until
     the replicas are equal. Raises Violation."""
-
-    TOPICS: ClassVar = (TOPIC, RECREATED)  # to which producers send
 
     def __init__(
         self,
@@ -132,22 +84,15 @@ class World:
         durability: str = "os",
         has_share_group: bool = False,
     ) -> None:
-        self.seed, self.rates, self.durability = seed, rates or Rates(), durability
-        self._random = random.Random(seed)
-        self.now_ns, self.wall_ms = BEGIN_NS, BEGIN_MS
-        self.counts: Counter[str] = Counter()
+        super().__init__(seed, durability, has_share_group)
+        self.rates = rates or Rates()
         self.server = Server(lambda: self.wall_ms, [self._committed])
         self.brokers = {
             node_id: SimBroker(self, node_id, folder / str(node_id))
             for node_id in range(1, brokers + 1)
         }
-        self.judge = Judge(self)
-        self.producers, self.committers = Producers(self), Committers(self, TOPIC)
-        self.transactions, self.reader = Transactions(self, TOPIC), Reader(self, TOPIC)
-        self.sharers = Sharers(self, TOPIC) if has_share_group else None
         self.administrator = Administrator(self, RECREATED)
-        self.running: SimBroker = self.brokers[1]  # whose actor runs
-        self.touched: set[SimBroker] = set()  # have done something in this step
+        self.running: SimBroker = self.brokers[1]
         self._depth = 0
         self._cuts: set[tuple[int, int]] = set()  # from, to; 0 is ZooKeeper
         self._late: list[tuple[int, int, bytes]] = []  # to broker, in its life, frame
@@ -156,27 +101,7 @@ class World:
         self._epochs: dict[str, int] = {}  # leader epoch by the path of a partition's state
         self._partitions: dict[Place, Known] = {}
         self._partitions_of = -1  # the commit after which they were read
-        self.logs: frozenset[Log] = frozenset()  # of these partitions
         self._has_faults = False
-        self.trace: list[str] = []
-
-    # -- chance
-
-    def random_bytes(self, size: int) -> bytes:
-        return self._random.randbytes(size)
-
-    def below(self, limit: int) -> int:
-        return self._random.randrange(limit)
-
-    def choice(self, rows: Sequence[T]) -> T:
-        return self._random.choice(rows)
-
-    def happens(self, probability: float) -> bool:
-        return self._random.random() < probability
-
-    def note(self, kind: str, text: str = "") -> None:
-        self.counts[kind] += 1
-        self.trace.append(f"{(self.now_ns - BEGIN_NS) / 1e9:9.3f} {kind} {text}")
 
     # -- the run
 
@@ -184,7 +109,7 @@ class World:
         with self.opened():
             self._has_faults = True
             for _ in range(steps):
-                self._step()
+                self.step()
             self._has_faults = False
             self.settle()
 
@@ -192,7 +117,7 @@ class World:
     def opened(self) -> Iterator[None]:
         """Starts the brokers and creates the topics, and kills all brokers at the end."""
         SimConnection.world = self
-        with without_threads(), _no_surprise():
+        with without_threads(), no_surprise():
             try:
                 self._begin()
                 yield
@@ -203,7 +128,7 @@ class World:
 
     def _begin(self) -> None:
         for broker in self.brokers.values():
-            self._start(broker)
+            self.start(broker)
         everyone = tuple(self.brokers)
         self.until(
             lambda: all(row.reader.state.brokers.keys() == set(everyone)
@@ -240,33 +165,6 @@ class World:
         self.judge.look(self.brokers.values())
         self.reader.read_all()
         self.judge.check_end()
-
-    def until(self, condition: Callable[[], bool], why: str) -> None:
-        """Runs steps, and lets time pass, until a condition holds."""
-        end_ns = self.now_ns + SETTLE_NS
-        while not condition():
-            if self.now_ns > end_ns:
-                more = "" if self.sharers is None else self.sharers.described()
-                raise Violation(f"{why}: {self._described()} {more}")
-            for broker in self.brokers.values():
-                if not broker.is_running:
-                    self._start(broker)
-            self._step(produces=False)
-
-    def _described(self) -> str:
-        rows = []
-        for broker in self.brokers.values():
-            for place in self.partitions():
-                found = broker.reader.state.partition(*place) if broker.is_running else None
-                handle = broker.table.partition(*place) if broker.is_running else None
-                if found is None or handle is None or handle.log is None:
-                    rows.append(f"{broker.node_id}: {place} unknown")
-                    continue
-                rows.append(
-                    f"{broker.node_id}: {place} {found.state} hw {handle.high_watermark} end"
-                    f" {handle.log.end_offset} leader {handle.leader_id}"
-                )
-        return "; ".join(rows)
 
     @property
     def is_whole(self) -> bool:
@@ -316,7 +214,7 @@ class World:
 
     # -- steps
 
-    def _step(self, produces: bool = True) -> None:
+    def step(self, produces: bool = True) -> None:
         self._pass_time(self._random.choice((0, 0, 0, 1, 5, 20)) * 1_000_000)
         if self._has_faults and self.happens(self.rates.fault):
             self._fault()
@@ -362,60 +260,6 @@ class World:
             if actor.name == name:
                 self._run_actor(broker, actor)
 
-    def _ready(self) -> list[tuple[SimBroker, Actor]]:
-        return [
-            (broker, actor)
-            for broker in self.brokers.values()
-            if broker.is_running and not broker.is_paused and not broker.is_busy
-            for actor in broker.ready_actors(self.now_ns)
-        ]
-
-    def _run_one(self) -> bool:
-        ready = self._ready()
-        if not ready:
-            return False
-        self._run_actor(*self._random.choice(ready))
-        return True
-
-    def _run_actor(self, broker: SimBroker, actor: Actor) -> None:
-        with self._as(broker):
-            life = broker.life
-            broker.is_busy, actor.due_ns = True, None
-            try:
-                again_s = actor.run()
-            except Killed:
-                again_s = None
-                broker.kill()
-            finally:
-                broker.is_busy = False
-            if broker.life == life and again_s is not None:
-                actor.due_ns = self.now_ns + int(again_s * 1e9)
-            self.counts["steps"] += 1
-
-    def attempt(self, broker: SimBroker, call: Callable[[], T]) -> T | None:
-        """Runs a request of an administrator on a broker, and returns its result; None when it has
-        failed, or the broker was killed."""
-        with self._as(broker):
-            broker.is_busy = True
-            try:
-                return call()
-            except (MetadataError, KafkaError) as error:
-                self.note("refused", f"a request to {broker.node_id}: {error}")
-            except Killed:
-                broker.kill()
-            finally:
-                broker.is_busy = False
-        return None
-
-    @contextmanager
-    def _as(self, broker: SimBroker) -> Any:
-        before, self.running = self.running, broker
-        self.touched.add(broker)
-        try:
-            yield
-        finally:
-            self.running = before
-
     def _interleave(self) -> None:
         """Runs other actors while one actor waits."""
         if self._depth < DEPTH_MAX and self._has_faults and self.happens(self.rates.interleave):
@@ -428,30 +272,11 @@ class World:
 
     # -- time
 
-    def _pass_time(self, ns: int) -> None:
-        ns -= ns % 1_000_000 if ns >= 1_000_000 else ns
-        if ns <= 0:
-            return
-        self.now_ns += ns
-        self.wall_ms += ns // 1_000_000
-        for broker in self.brokers.values():
-            if broker.is_running:
-                broker.system.move_monotonic(ns // 1_000_000)
-                broker.system.move_wall_clock(ns // 1_000_000)
+    def time_passed(self) -> None:
         self._end_sessions()
 
-    def _pass_time_to_next(self) -> None:
-        due = [
-            actor.due_ns
-            for broker in self.brokers.values()
-            if broker.is_running and not broker.is_paused
-            for actor in broker.all_actors()
-            if actor.due_ns is not None
-        ]
-        due += list(self._expiries.values())
-        later = [one for one in due if one > self.now_ns]
-        step_ns = min(later) - self.now_ns if later else 100_000_000
-        self._pass_time(min(max(step_ns, 1_000_000) + 999_999, 500_000_000))
+    def due_ns(self) -> list[int]:
+        return [*super().due_ns(), *self._expiries.values()]
 
     # -- ZooKeeper
 
@@ -560,19 +385,6 @@ class World:
                 ),
             )
 
-    def leads(self, broker: SimBroker, log: Log) -> bool:
-        """Returns whether a broker leads a partition, in the epoch that the tree has now."""
-        for place, row in self.partitions().items():
-            if row.log == log:
-                handle = broker.table.partition(*place)
-                return (
-                    handle is not None
-                    and row.state is not None
-                    and handle.leader_id == broker.node_id == row.state.leader
-                    and handle.leader_epoch == row.state.leader_epoch
-                )
-        return False
-
     # -- the network
 
     def reaches(self, source: SimBroker, node_id: int) -> bool:
@@ -642,26 +454,12 @@ class World:
             self.note("late request", f"{key} to {node_id}")
             self.handled(target, frame)
 
-    def handled(
-        self, target: SimBroker, frame: bytes, connection: Any = NO_CONNECTION
-    ) -> bytes | Awaited | None:
-        """Returns the answer of a broker, or None when it is killed or cannot answer."""
-        with self._as(target):
-            try:
-                answer = target.handle(frame, connection)
-                return answer if isinstance(answer, (bytes, Awaited)) else None
-            except Killed:
-                target.kill()
-            except MetadataError as error:
-                self.note("refused", f"a request to {target.node_id}: {error}")
-        return None
-
     # -- faults
 
     def _fault(self) -> None:
         if not self._is_whole_again():
             assert self._torn is not None
-            return self._start(self._torn)
+            return self.start(self._torn)
         kind = self._random.choice(
             ("kill", "power", "pause", "resume", "resume", "cut", "isolate", "isolate", "heal",
              "heal", "heal", "expire", "start", "start", "start", "clock", "slow", "elect")
@@ -677,10 +475,6 @@ class World:
             broker.is_dying = True
             raise Killed
 
-    def alive(self) -> list[SimBroker]:
-        """Returns the brokers that run; at least one does."""
-        return [row for row in self.brokers.values() if row.is_running and not row.is_paused]
-
     def truncated(self, broker: SimBroker, place: Place) -> None:
         """Called when a follower has truncated its log, and has not fetched again. May kill the
         leader of a member of the ISR then: if it has cut off too much, it is elected without."""
@@ -695,14 +489,6 @@ class World:
         self.counts["truncations in the ISR"] += 1
         if self.happens(self.rates.after_truncation):
             self._fault_kill(leader)
-
-    def lost(self, broker: SimBroker) -> None:
-        """Drops the requests that wait at a broker which is killed, before its logs are closed."""
-        self.producers.lost(broker)
-        self.committers.lost(broker)
-        self.transactions.lost(broker)
-        if self.sharers is not None:
-            self.sharers.lost(broker)
 
     def _up(self) -> int:
         return len(self.alive())
@@ -728,7 +514,7 @@ class World:
             self._cuts.clear()
             for row in everyone:
                 row.is_paused = False
-                self._start(row)
+                self.start(row)
 
     def _cut_power(self, brokers: list[SimBroker]) -> None:
         """Kills brokers, of which a random part of the unflushed bytes is lost."""
@@ -850,7 +636,7 @@ class World:
             broker.system.move_wall_clock(jump_ms)
 
     def _fault_start(self, broker: SimBroker) -> None:
-        self._start(broker)
+        self.start(broker)
 
     def _fault_elect(self, broker: SimBroker) -> None:
         """Elects the preferred replicas again, if this broker is the controller."""
@@ -863,7 +649,7 @@ class World:
             self.note("preferred election")
             broker.elections.prefer(check, self.partitions())
 
-    def _start(self, broker: SimBroker) -> None:
+    def start(self, broker: SimBroker) -> None:
         if broker.is_running or (broker.node_id, 0) in self._cuts:
             return
         with self._as(broker):
