@@ -1,6 +1,8 @@
 /* LD_PRELOAD: writes each call that changes a file below RECORDED_FOLDER to the file RECORDED_CALLS,
    in the order in which the calls were made: one call at a time, and its record behind it. A call
    that sends something over a socket has a record before it. recorder_mark() adds text of the test.
+   Without RECORDED_CALLS the records stay in memory, and the process takes them: recorder_kept(),
+   recorder_forget(). recorder_limit() says how many more calls are recorded.
    tests/durability/recording.py reads the records. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -30,7 +32,11 @@ struct header {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *folder;
 static size_t folder_bytes;
-static int out = -1;
+static int out = -1; /* -1: the records stay in memory */
+static int is_on;
+static long left = -1; /* calls that are recorded yet; -1: all */
+static char *kept;
+static size_t kept_bytes, kept_space;
 
 #define REAL(result, name, ...) \
     static result (*real)(__VA_ARGS__); \
@@ -40,8 +46,10 @@ __attribute__((constructor)) static void begin(void)
 {
     const char *path = getenv("RECORDED_CALLS");
     folder = getenv("RECORDED_FOLDER");
-    if (!path || !folder) abort();
+    if (!folder) abort();
     folder_bytes = strlen(folder);
+    is_on = 1;
+    if (!path) return;
     REAL(int, "open", const char *, int, ...);
     out = real(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (out < 0) abort();
@@ -54,12 +62,41 @@ static void record(uint32_t call, const char *path, const char *target, const vo
                             data_bytes, inode, position};
     struct iovec parts[4] = {{&header, sizeof header}, {(void *)path, header.path_bytes},
                              {(void *)target, header.target_bytes}, {(void *)data, data_bytes}};
+    size_t bytes = sizeof header + header.path_bytes + header.target_bytes + data_bytes;
     int before = errno;
     REAL(ssize_t, "writev", int, const struct iovec *, int);
-    if (real(out, parts, 4) != (ssize_t)(sizeof header + header.path_bytes + header.target_bytes
-                                         + data_bytes)) abort();
+    if (left == 0) return;
+    if (out < 0) {
+        if (kept_bytes + bytes > kept_space
+            && !(kept = realloc(kept, kept_space = 2 * (kept_bytes + bytes)))) abort();
+        for (int i = 0; i < 4; kept_bytes += parts[i++].iov_len)
+            if (parts[i].iov_len)
+                memcpy(kept + kept_bytes, parts[i].iov_base, parts[i].iov_len);
+    } else if (real(out, parts, 4) != (ssize_t)bytes) {
+        abort();
+    }
+    if (left > 0 && call < SEND && --left == 0) is_on = 0;
     errno = before;
 }
+
+/* Records `calls` more calls, and then none; -1: all. */
+void recorder_limit(long calls)
+{
+    pthread_mutex_lock(&lock);
+    left = calls;
+    is_on = calls != 0;
+    pthread_mutex_unlock(&lock);
+}
+
+long recorder_left(void) { return left; }
+
+const char *recorder_kept(size_t *bytes)
+{
+    *bytes = kept_bytes;
+    return kept;
+}
+
+void recorder_forget(void) { kept_bytes = 0; }
 
 void recorder_mark(const char *text, size_t bytes)
 {
@@ -70,7 +107,7 @@ void recorder_mark(const char *text, size_t bytes)
 
 static int is_recorded(const char *path)
 {
-    return out >= 0 && !strncmp(path, folder, folder_bytes)
+    return is_on && !strncmp(path, folder, folder_bytes)
            && (path[folder_bytes] == '/' || !path[folder_bytes]);
 }
 
@@ -79,7 +116,7 @@ static int resolve(int at, const char *name, char *into)
 {
     char link[40];
     ssize_t bytes;
-    if (out < 0) return 0;
+    if (!is_on) return 0;
     if (name[0] == '/') {
         snprintf(into, PATH_MAX, "%s", name);
         return is_recorded(into);
@@ -101,7 +138,7 @@ static int described(int fd, char *path, struct stat *found)
 {
     char link[40];
     ssize_t bytes;
-    if (out < 0 || fstat(fd, found) || !(S_ISREG(found->st_mode) || S_ISDIR(found->st_mode)))
+    if (!is_on || fstat(fd, found) || !(S_ISREG(found->st_mode) || S_ISDIR(found->st_mode)))
         return 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     bytes = readlink(link, path, PATH_MAX - 1);
@@ -112,7 +149,7 @@ static int described(int fd, char *path, struct stat *found)
 static int is_socket(int fd)
 {
     struct stat found;
-    return out >= 0 && !fstat(fd, &found) && S_ISSOCK(found.st_mode);
+    return is_on && !fstat(fd, &found) && S_ISSOCK(found.st_mode);
 }
 
 static void record_send(int fd)

@@ -12,8 +12,8 @@ those of Python and SQLite.
 
 What the disk keeps of what was not flushed: of the names in a directory, all changes up to one of
 them (journaled file systems keep their order; fsync of a file does not keep its name); of a file,
-all changes up to one of them, and of later writes some pages. A file that was made longer has zeros
-where a write is lost. `Choice` says how much of it.
+all changes up to one of them, and of later writes some pages, or the first bytes. A file that was
+made longer has zeros where a write is lost. `Choice` says how much of it.
 """
 
 from __future__ import annotations
@@ -57,17 +57,24 @@ def record(work: Path, folder: Path, module: str, *arguments: str) -> list[Call]
     """Runs `python -m MODULE FOLDER ARGUMENTS` to its end, and records what it does in `folder`.
     `work`: for the recorder and its records."""
     folder.mkdir()
-    library, out = work / "recorder.so", work / f"calls-of-{folder.name}"
-    if not library.exists():
-        command = ["gcc", "-O2", "-shared", "-fPIC", str(SOURCE), "-o", str(library), "-ldl"]
-        subprocess.run(command, check=True)
-    given = {"LD_PRELOAD": str(library), "RECORDED_FOLDER": str(folder), "RECORDED_CALLS": str(out)}
+    out = work / f"calls-of-{folder.name}"
     subprocess.run(
         [sys.executable, "-m", module, str(folder), *arguments],
         check=True,
-        env=os.environ | given | {"PYTHONPATH": str(TESTS)},
+        env=environment(work, folder) | {"RECORDED_CALLS": str(out)},
     )
     return list(_calls(out.read_bytes()))
+
+
+def environment(work: Path, folder: Path) -> dict[str, str]:
+    """Returns the environment of a process that records its calls in `folder`. `work`: for the
+    recorder."""
+    library = work / "recorder.so"
+    if not library.exists():
+        command = ["gcc", "-O2", "-shared", "-fPIC", str(SOURCE), "-o", str(library), "-ldl"]
+        subprocess.run(command, check=True)
+    given = {"LD_PRELOAD": str(library), "RECORDED_FOLDER": str(folder)}
+    return dict(os.environ) | given | {"PYTHONPATH": str(TESTS)}
 
 
 def _calls(content: bytes) -> Iterator[Call]:
@@ -89,13 +96,39 @@ def mark(text: str) -> None:
     ctypes.CDLL(None).recorder_mark(data, ctypes.c_size_t(len(data)))
 
 
+class OwnCalls:
+    """The calls of this process, which stay in memory until it takes them."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None)
+        self._library.recorder_kept.restype = ctypes.c_void_p
+        self._library.recorder_left.restype = ctypes.c_long
+
+    def limit(self, count: int) -> None:
+        """Records `count` more calls, and then none; -1: all."""
+        self._library.recorder_limit(ctypes.c_long(count))
+
+    @property
+    def is_over(self) -> bool:
+        """Returns whether as many calls were made as `limit` has said."""
+        return self._library.recorder_left() == 0
+
+    def take(self) -> list[Call]:
+        """Returns the calls since the last time."""
+        size = ctypes.c_size_t()
+        at = self._library.recorder_kept(ctypes.byref(size))
+        content = ctypes.string_at(at, size.value) if size.value else b""
+        self._library.recorder_forget()
+        return list(_calls(content))
+
+
 # ------------------------------------------------------------------------------------ the disk
 
 
 @dataclass(frozen=True)
 class Choice:
     """How much of what was not flushed is on the disk: `names` and `data` from 0 (nothing) to 1
-    (all), or by `chance`."""
+    (all), or by `chance`, which also tears a write."""
 
     names: float = 0.0
     data: float = 0.0
@@ -106,6 +139,14 @@ class Choice:
 
     def of_changes(self, count: int) -> int:
         return round(self.data * count) if self.chance is None else self.chance.randint(0, count)
+
+    def tears(self) -> bool:
+        """Returns whether the first bytes of a write are there, as `first_of` says."""
+        return self.chance is not None and self.chance.random() < 0.25
+
+    def first_of(self, count: int) -> int:
+        assert self.chance is not None
+        return self.chance.randint(0, count)
 
     def keeps_page(self) -> bool:
         return self.chance is not None and self.chance.random() < 0.5
@@ -131,6 +172,8 @@ class File:
         for position, data in self.changes[:whole]:
             _apply(made, position, data)
         for position, data in self.changes[whole:]:
+            if data and choice.tears():
+                _apply(made, position, data[: choice.first_of(len(data))])
             for at in range(0, len(data or b""), PAGE_BYTES):
                 if choice.keeps_page():
                     _apply(made, position + at, data[at : at + PAGE_BYTES])
@@ -183,6 +226,23 @@ class SimulatedDisk:
     def __init__(self, folder: Path) -> None:
         self.folder, self.root = str(folder), Directory()
         self._files: dict[int, File] = {}  # by inode: the newest with this number
+
+    @classmethod
+    def of_files(cls, folder: Path) -> SimulatedDisk:
+        """Returns a disk that has the files which are in `folder` now, all flushed."""
+        disk = cls(folder)
+        disk._read(folder, disk.root)
+        return disk
+
+    def _read(self, path: Path, directory: Directory) -> None:
+        for entry in sorted(os.scandir(path), key=lambda row: row.name):
+            if entry.is_dir(follow_symlinks=False):
+                made: File | Directory = Directory()
+                self._read(Path(entry.path), made)
+            else:
+                content = Path(entry.path).read_bytes()
+                made = self._files[entry.inode()] = File(bytearray(content), content)
+            directory.now[entry.name] = directory.flushed[entry.name] = made
 
     def at(self, path: str) -> File | Directory:
         """Returns what the running process sees at a path."""

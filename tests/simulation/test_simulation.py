@@ -7,7 +7,7 @@ import time
 import pytest
 from long_form import LONG
 from simulation import broker as simulated_broker
-from simulation import clients, readers
+from simulation import clients, planted, readers
 from simulation.run import does_count, faults_of, simulated
 
 from barnabas.cext.record.records import encode_batch
@@ -64,14 +64,14 @@ def test_a_seed_repeats_exactly():
     assert first.counts["acknowledged"] > 0
 
 
-def found(planted: str, words: str = "", first: int = 1, shares: bool = False) -> bool:
+def found(name: str, words: str = "", first: int = 1, shares: bool = False) -> bool:
     """Returns whether a seed finds the planted bug, by a violation with these words. `first`: the
     first seed to try, one that was known to find it. `shares`: with a share group."""
     for seed in range(first, first + PLANTED_SEEDS):
         violation = simulated(seed, shares=shares)[1]
         if violation is not None and words in str(violation):
             return True
-    raise AssertionError(f"no seed has found: {planted}")
+    raise AssertionError(f"no seed has found: {name}")
 
 
 def test_an_isr_that_is_written_without_its_version_is_found(monkeypatch):
@@ -212,13 +212,7 @@ def test_a_producer_that_is_not_fenced_is_found(monkeypatch):
 
 
 def test_a_transaction_that_ends_without_its_markers_is_found(monkeypatch):
-    carry_out = TransactionCoordinator._carry_out
-
-    def without_markers(coordinator, name):
-        coordinator._write_markers = lambda _order, done: done()
-        carry_out(coordinator, name)
-
-    monkeypatch.setattr(TransactionCoordinator, "_carry_out", without_markers)
+    monkeypatch.setattr(TransactionCoordinator, "_carry_out", planted.without_markers)
     assert found("a commit that is visible nowhere")
 
 
@@ -251,8 +245,8 @@ def test_an_acknowledgement_that_is_confirmed_before_it_is_durable_is_found(monk
         done(None)
 
     monkeypatch.setattr(ShareState, "_append", at_once)
-    planted = "acknowledgements that may be lost"
-    assert found(planted, "whose acknowledgement was confirmed", first=3, shares=True)
+    what = "acknowledgements that may be lost"
+    assert found(what, "whose acknowledgement was confirmed", first=3, shares=True)
 
 
 def test_a_topic_that_is_deleted_when_it_is_made_is_an_error_of_the_client():

@@ -1,0 +1,152 @@
+"""Bugs that are planted into the simulation of one broker: it must find each of them.
+
+A bug is a flush that is left out, for a kind of file, or a change of the shipped code. `BUGS` says
+what a seed finds: words of the violation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+from durability.recording import Call
+from simulation import readers, single_node
+from simulation.node import Replacement, WaitingPartition, WaitingReplicas, replaced
+
+from barnabas.coordinator.share import share_state
+from barnabas.coordinator.transactions.coordinator import TransactionCoordinator
+from barnabas.storage.log_manager import LogManager
+from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+
+Leaves = Callable[[Call], bool]  # a flush out
+
+
+class Bug(NamedTuple):
+    """`words`: of the violation that finds it. `leaves`: a pattern of the paths that no flush
+    brings to the disk. `replacements` of the shipped code. `first`: a seed that finds it."""
+
+    words: str
+    leaves: str | None = None
+    replacements: Sequence[Replacement] = ()
+    first: int = 1
+
+
+def without_markers(coordinator: TransactionCoordinator, name: str) -> None:
+    """Ends a transaction whose markers are not written."""
+    coordinator._write_markers = lambda _order, done: done()
+    _carry_out(coordinator, name)
+
+
+_carry_out = TransactionCoordinator._carry_out
+
+
+class AtOnce(WaitingPartition):
+    """A partition whose appends count as durable before they are flushed."""
+
+    def commit(self, *_given: Any) -> bool:
+        return True
+
+
+def at_once(topic: str) -> Replacement:
+    """Lets the coordinator with this topic answer before its records are flushed."""
+
+    def partition(replicas: WaitingReplicas, name: str, index: int) -> WaitingPartition:
+        found = _partition(replicas, name, index)
+        return AtOnce(replicas._broker, found._handle) if name == topic else found
+
+    return WaitingReplicas, "partition", partition
+
+
+_partition = WaitingReplicas.partition
+
+
+def forgetting_producers(logs: LogManager, *given: Any) -> None:
+    """Opens the logs without the idempotent producers of the lives before."""
+    _load(logs, *given)
+    logs._system.move_wall_clock(2)
+    logs.expire_producers()
+    logs._system.move_wall_clock(-2)
+
+
+_load = LogManager.load
+
+
+def without_delivery_counts(name: str, kept: Any, batches: Any) -> Any:
+    """Stores a share group's changes without the delivery counts."""
+    return _fields(name, kept, [row._replace(deliveries=0) for row in batches])
+
+
+_fields = share_state._fields
+_table = single_node.PartitionTable
+
+BUGS = {
+    # -- log
+    "segments are not flushed": Bug("was acknowledged at offset", r"/records-\d/\d+\.log$"),
+    "names of partitions are not flushed": Bug("was acknowledged at offset", r"/data$"),
+    "compacted segments are not flushed": Bug("keyed: ", r"\.log\.cleaned$"),
+    "records count before they are flushed": Bug(
+        "was acknowledged",
+        replacements=[
+            (single_node, "PartitionTable",
+             lambda *given, **named: _table(*given, **named | {"durability": "os"})),
+        ],
+    ),
+    "producers are forgotten at a start": Bug(
+        "in place of sequence number",
+        replacements=[
+            (LogManager, "load", forgetting_producers),
+            (single_node, "SETTINGS", single_node.SETTINGS | {"producer.id.expiration.ms": "1"}),
+        ],
+    ),
+    # -- groups
+    "offsets of groups are not flushed": Bug("group ", r"/__consumer_offsets-\d/\d+\.log$"),
+    "members are acknowledged before they are flushed": Bug(
+        "group members", replacements=[at_once(CONSUMER_OFFSETS)]
+    ),
+    # -- transactions
+    "transactions are not flushed": Bug(
+        "__transaction_state", r"/__transaction_state-\d/\d+\.log$"
+    ),
+    "markers are not written": Bug(
+        "is in the transaction",
+        replacements=[(TransactionCoordinator, "_carry_out", without_markers)],
+    ),
+    "readers get aborted records": Bug(
+        "that is not committed", replacements=[(readers, "aborted_in", lambda _answer: {})]
+    ),
+    # -- share groups
+    "states of share groups are not flushed": Bug(
+        "__share_group_state", r"/__share_group_state-\d/\d+\.log$"
+    ),
+    "acknowledgements are confirmed before they are flushed": Bug(
+        "whose acknowledgement was confirmed",
+        replacements=[at_once(SHARE_GROUP_STATE)],
+        first=8,
+    ),
+    "delivery counts are not stored": Bug(
+        "with the delivery count", replacements=[(share_state, "_fields", without_delivery_counts)]
+    ),
+    # -- metadata
+    "the log of SQLite is not flushed": Bug(", and not ", r"/metadata\.db-wal$"),
+    "the file of SQLite is not flushed": Bug("does not start", r"/metadata\.db$", first=2),
+}  # fmt: skip
+
+
+@contextmanager
+def bug(name: str | None) -> Iterator[Sequence[Leaves]]:
+    """Plants the bug with a name, None: none. Yields which flushes are left out."""
+    planted = Bug("") if name is None else BUGS[name]
+    leaves: list[Leaves] = []
+    if planted.leaves is not None:
+        leaves.append(partial(_matches, re.compile(planted.leaves)))
+    single_node.config_of.cache_clear()
+    with replaced(planted.replacements):
+        yield leaves
+    single_node.config_of.cache_clear()
+
+
+def _matches(pattern: re.Pattern[str], call: Call) -> bool:
+    return pattern.search(call.path) is not None
