@@ -61,8 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The short form has no test with the mark `only_long`, and of one with the mark `one_of` only
-    one of the cases that differ in these values. Tests of slow.txt get the mark `slow`, those that
-    use ZooKeeper the mark `java`. The files that take longest come first (mark `takes`),
+    one of the cases whose ids differ in these parts. Tests of slow.txt get the mark `slow`, those
+    that use ZooKeeper the mark `java`. The files that take longest come first (mark `takes`),
     so that the workers of pytest-xdist end together: each worker takes the next file in this order.
     """
     from long_form import LONG  # after the option --long was read
@@ -88,18 +88,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def is_left_out(item: pytest.Item) -> bool:
-    """Whether the short form leaves out the test. Of a test with the mark `one_of(*values)` each
-    case has one of the values, by its name and its other parameters, so that a file with many cases
-    has about as many with each value."""
+    """Whether the short form leaves out the test. Of cases whose ids differ in one part, which is
+    one of the mark `one_of(*parts)`, it has one; which one depends on the name and the other parts,
+    so that a file with many cases has about as many with each part."""
     if item.get_closest_marker("only_long"):
         return True
     mark, case = item.get_closest_marker("one_of"), getattr(item, "callspec", None)
     if mark is None or case is None:
         return False
-    found = [value for value in case.params.values() if value in mark.args]
-    others = [at for name, at in case.indices.items() if case.params[name] not in mark.args]
-    chosen = mark.args[zlib.crc32(f"{item.originalname} {others}".encode()) % len(mark.args)]
-    return bool(found) and chosen not in found
+    parts = case.id.split("-")
+    found = [part for part in mark.args if part in parts]
+    if not found:
+        return False
+    parts.remove(found[0])
+    name = f"{item.originalname} {parts}"
+    return found[0] != mark.args[zlib.crc32(name.encode()) % len(mark.args)]
 
 
 def seconds_of(item: pytest.Item) -> float:

@@ -163,6 +163,7 @@ INDEX_DAMAGE = {
 }
 
 
+@pytest.mark.one_of("clean stop", "kill")
 @pytest.mark.parametrize("damage", INDEX_DAMAGE.values(), ids=INDEX_DAMAGE.keys())
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
 def test_damaged_indexes_change_no_answer(written, tmp_path, damage, clean):
