@@ -64,8 +64,7 @@ def main(words: list[str]) -> int:
     total: Counter[str] = Counter()
     failed, began, done = [], time.monotonic(), 0
     for seed in itertools.count(given.first):
-        took = time.monotonic() - began
-        if took > given.seconds if given.seconds else done >= given.seeds:
+        if used_s() > given.seconds if given.seconds else done >= given.seeds:
             break
         world, violation = simulated(seed, work, given)
         done += 1
@@ -83,14 +82,18 @@ def main(words: list[str]) -> int:
         if violation is not None and given.bug:
             break
     took, cuts = time.monotonic() - began, total["power cuts"]
-    used = sum(os.times()[:4])  # by children, too
     print(
         f"{done} seeds, {cuts:,} power cuts in {took:.1f} s: {60 * cuts / took:,.0f} a minute, and"
-        f" {60 * cuts / used:,.0f} a minute of a processor"
+        f" {60 * cuts / used_s():,.0f} a minute of a processor"
     )
     print(", ".join(f"{count:,} {kind}" for kind, count in sorted(total.items())))
     print(f"failed: {', '.join(map(str, failed)) or 'none'}")
     return 1 if failed else 0
+
+
+def used_s() -> float:
+    """Returns the seconds of a processor that this process and its children have used."""
+    return sum(os.times()[:4])
 
 
 def find_bugs(work: Path, given: argparse.Namespace) -> int:
@@ -114,7 +117,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--first", type=int, default=1, metavar="SEED")
     parser.add_argument("--seeds", type=int, default=10, metavar="N")
-    parser.add_argument("--seconds", type=float, metavar="N", help="in place of --seeds")
+    parser.add_argument("--seconds", type=float, metavar="N", help="of a processor; not --seeds")
     parser.add_argument("--lives", type=int, default=LIVES, metavar="N")
     parser.add_argument("--every", type=int, metavar="STEPS", help="cut the power after every call")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="for --every")

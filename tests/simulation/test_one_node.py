@@ -17,11 +17,11 @@ from simulation.planted import BUGS
 
 pytestmark = [
     pytest.mark.takes(seconds=30),
-    pytest.mark.timeout(pick(short=300, long=7200)),
+    pytest.mark.timeout(pick(short=900, long=14_400)),
     pytest.mark.skipif(recording.missing() is not None, reason=recording.missing() or ""),
 ]
 
-SECONDS = pick(short=8, long=1800)
+SECONDS = pick(short=5, long=1800)  # of a processor
 EVERY_STEPS, EVERY_SEEDS = pick(short=8, long=150), pick(short=1, long=10)
 BUG_SEEDS = 20
 
