@@ -38,7 +38,7 @@ def internal_facts(partitions: Sequence[PlannedPartition]) -> InternalFacts:
     groups: dict[str, bool] = {}
     states: dict[str, str | None] = {}
     for kind, key, value in _rows(partitions, CONSUMER_OFFSETS):
-        if kind == "OffsetCommit":
+        if kind in ("OffsetCommit", "LegacyOffsetCommit"):  # the second is of Kafka 0.8
             offsets[key.group, key.topic, key.partition] = value is not None
         elif kind in ("GroupMetadata", "ConsumerGroupMetadata", "ShareGroupMetadata"):
             groups[getattr(key, "groupId", None) or key.group] = value is not None
