@@ -18,6 +18,7 @@ from barnabas.cext.log import cut_files
 from barnabas.cext.log.batch_walk import BatchWalk, WalkedBatch
 from barnabas.cext.log.log_files import SUFFIXES, finished_swaps, recovered_segments, snapshots
 from barnabas.cli import log_files
+from barnabas.cli.check_addresses import address_problems
 from barnabas.cli.check_segment import (
     IndexCheck,
     OpenTransactions,
@@ -106,7 +107,7 @@ class PartitionCheck:
         self._check_snapshots(None)
         self._check_ends(bool(segments))
         self._check_epochs()
-        self._check_addresses()
+        self._check_addresses(segments)
         self._counts.partitions += 1
         return self._findings
 
@@ -422,7 +423,7 @@ class PartitionCheck:
                 )
                 self._add(name, None, what, reads)
 
-    def _check_addresses(self) -> None:
+    def _check_addresses(self, segments: list[Segment]) -> None:
         path = self._directory / ADDRESSES
         if not path.exists():
             return
@@ -441,6 +442,24 @@ class PartitionCheck:
         if above and not self._cut and not self._known.is_running:
             what = f"has the address of offset {above[0]}, above the log's end, {self._end_offset}"
             self._add(path, None, what, "the next request of a client of Kafka 0.7 removes it")
+            return
+        if self._is_damaged:
+            return
+        logs = [row.log for row in segments]
+        aborted = [pair for row in segments for pair in _aborted_in(row)]
+        start_offset = max(self._known.log_start, segments[0].base_offset if segments else 0)
+        for what in address_problems(index, self._directory, logs, start_offset, aborted):
+            start = "the broker sends clients of Kafka 0.7 other messages, or an error"
+            self._add(path, None, what, f"{start}. Restore it from a backup of this log")
+
+
+def _aborted_in(segment: Segment) -> list[tuple[int, int]]:
+    """Returns producer id and first offset of the aborted transactions of a segment."""
+    path = segment.file(".txnindex")
+    if not path.exists():
+        return []
+    rows = log_files.aborted_transactions(log_files.mapped(path))
+    return [(row["producerId"], row["firstOffset"]) for row in rows if "problem" not in row]
 
 
 def _without_path(error: Exception, path: Path) -> str:

@@ -85,6 +85,16 @@ class OriginalSegments:
             offset += count
         return self.end
 
+    def count(self, address: int, end: int) -> int:
+        """Returns the number of records in the messages of two addresses. Raises OSError,
+        DamagedIndex."""
+        found = 0
+        for at, count in self._messages(address):
+            if at >= end:
+                break
+            found += count
+        return found
+
     def _messages(self, address: int) -> Iterator[tuple[int, int]]:
         """Yields the address and the number of records of each message from `address` on."""
         for row in self._rows:

@@ -12,6 +12,8 @@ import pytest
 from api.admin_calls import admin_on
 from confluent_kafka import Producer
 from durability.broker_process import BrokerProcess, free_port
+from legacy07.conftest import connect
+from oracle.kafka07 import LISTENERS
 
 from barnabas import Broker
 from barnabas.cext.codec.crc import crc32c
@@ -408,3 +410,48 @@ def test_the_text_names_file_position_and_what_a_start_does(data, capsys):
     assert f"{file}, byte {position}: the batch of" in said.out
     assert "  a start does not read it" in said.out
     assert said.err.startswith("1 defect, 0 notes in 5")
+
+
+# -- the addresses for clients of Kafka 0.7
+
+
+@pytest.fixture(scope="module")
+def addressed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stopped broker, one of whose clients has read news-0 with the protocol of 0.7: plain and
+    compressed batches, a transaction and one that was aborted."""
+    data = tmp_path_factory.mktemp("addressed") / "data"
+    with Broker({"log.dirs": data, "listeners": LISTENERS}) as broker:
+        broker.create_topic("news", 2, configs={"segment.bytes": 60_000})
+        load(broker.bootstrap_servers)
+        packed = Producer(
+            {"bootstrap.servers": broker.bootstrap_servers, "compression.type": "lz4"}
+        )
+        for number in range(RECORDS):
+            packed.produce("news", b"%300d" % number, partition=0)
+        assert packed.flush(30) == 0
+        with connect(broker) as client:
+            values, _address = client.consume("news", 0)
+    assert len(values) == RECORDS + RECORDS // 2 + 10
+    return data
+
+
+def test_sound_addresses_are_no_defect(addressed, tmp_path, capsys) -> None:
+    index, _whole = AddressIndex.parse(addressed, (addressed / "news-0" / ADDRESSES).read_bytes())
+    assert len(index.offsets) > 3
+    assert verify(capsys, addressed)[0] == 0
+
+
+@pytest.mark.parametrize("wrong", [1, 3, -1])
+def test_a_wrong_address_is_found(addressed, tmp_path, capsys, wrong) -> None:
+    """Its CRC is right, so that only the log can tell."""
+    data = Path(shutil.copytree(addressed, tmp_path / "data"))
+    path = data / "news-0" / ADDRESSES
+    index, _whole = AddressIndex.parse(path, path.read_bytes())
+    index.addresses[wrong] += 5
+    index.write()
+    offset = index.offsets[wrong]
+    status, found, _summary = verify(capsys, data)
+    assert status == 1
+    whats = [row["what"] for row in found]
+    assert whats[0].startswith(f"gives offset {offset} the address {index.addresses[wrong]}, and")
+    assert {row["file"] for row in found} == {str(path)}

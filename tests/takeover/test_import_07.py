@@ -26,6 +26,7 @@ from barnabas import Broker
 from barnabas.cli import main
 from barnabas.cli.zookeeper_process import missing
 from barnabas.metadata.embedded import EmbeddedTree
+from barnabas.storage.address_index import AddressIndex
 
 BROKER = ("--set", "node.id=3")
 RAW = ("packed-0",)  # has wrappers
@@ -332,3 +333,24 @@ def test_large_messages_and_wrappers(tmp_path, capsys):
         assert client.fetch("big", 77, 1000) == (0, parts[0][:1000])
         found = values(broker.bootstrap_servers, "big", 0, **{"fetch.max.bytes": 10_000_000})
         assert found == [*plain, b"a", plain[2]]
+
+
+def test_verify_finds_a_changed_segment_of_07_and_a_wrong_entry(tmp_path, capsys, source):
+    data = tmp_path / "new"
+    import_to(capsys, data, source, *BROKER)
+    with serving(data):
+        pass
+    assert main(["storage", "verify", str(data)]) == 0
+    path = sorted((data / "packed-0").glob("*.kafka"))[1]
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    capsys.readouterr()
+    assert main(["storage", "verify", str(data)]) == 1
+    assert f"{path} is damaged at byte" in capsys.readouterr().out
+    path.write_bytes(whole)
+    index = data / "packed-0" / "addresses07"
+    found, _whole = AddressIndex.parse(index, index.read_bytes())
+    found.offsets[1] += 1
+    found.write()
+    assert main(["storage", "verify", str(data)]) == 1
+    assert f"gives offset {found.offsets[1]} the address" in capsys.readouterr().out
