@@ -38,11 +38,12 @@ examples:
 BACKUP_EPILOG = """\
 TARGET is a directory, or s3://BUCKET/PREFIX (pip install 'barnabas[s3]'). It may have earlier
 backups: files that they have are not stored again. Give the directories of log.dirs of a stopped
-broker, or the first one of a running broker, which makes a snapshot of itself.
+broker, or the first one of a running broker, which makes a snapshot of itself. With --keep, run no
+other backup to the same TARGET at the same time: it may use a part that is removed.
 
 examples:
   barnabas storage backup data backups
-  barnabas storage backup /var/lib/barnabas s3://backups/node-1 --json
+  barnabas storage backup /var/lib/barnabas s3://backups/node-1 --keep 30 --json
 """
 RESTORE_EPILOG = """\
 Restores the newest backup of SOURCE, or another one with --backup, as the new directory TARGET. It
@@ -124,6 +125,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     backup.add_argument("directories", metavar="DIR", nargs="+", type=Path)
     backup.add_argument("target", metavar="TARGET")
+    backup.add_argument(
+        "--keep",
+        metavar="N",
+        type=_positive,
+        help="afterwards remove all but the N newest backups of this broker in TARGET",
+    )
     backup.add_argument("--json", action="store_true", help="print a line of JSON")
     backup.set_defaults(act=_backup)
     restore = actions.add_parser(
@@ -139,6 +146,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     restore.add_argument("--list", action="store_true", help="list the backups, restore nothing")
     restore.add_argument("--json", action="store_true", help="print lines of JSON")
     restore.set_defaults(act=_restore)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give 1 or more")
+    return value
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -180,7 +194,10 @@ def _backup(arguments: argparse.Namespace) -> int:
     progress = Progress("read", noun=None)
     try:
         facts = back_up(
-            arguments.directories, arguments.target, lambda count: progress.add(0, count)
+            arguments.directories,
+            arguments.target,
+            lambda count: progress.add(0, count),
+            arguments.keep,
         )
     except EXPECTED as error:
         return fail(str(error))
@@ -190,7 +207,10 @@ def _backup(arguments: argparse.Namespace) -> int:
         arguments.json,
         f"backup {facts['backup']}: {count_of(facts['files'], 'file')},"
         f" {facts['sizeBytes'] / 1e6:.1f} MB, of which {facts['storedBytes'] / 1e6:.1f} MB are new,"
-        f" in {facts['seconds']:.1f} s",
+        f" in {facts['seconds']:.1f} s"
+        + (
+            f"; removed {count_of(len(facts['removed']), 'old backup')}" if facts["removed"] else ""
+        ),
         **facts,
     )
     return 0

@@ -144,9 +144,12 @@ def _sources(directories: Sequence[Path]) -> list[Source]:
 # -- backup ---------------------------------------------------------------------------------------
 
 
-def back_up(given: Sequence[Path], url: str, advance: Advance) -> dict[str, Any]:
-    """Backs up the log directories of one broker. Returns the facts for the user. Raises NoBackup,
-    NotTaken, DamagedFile, CheckpointError, OSError."""
+def back_up(
+    given: Sequence[Path], url: str, advance: Advance, keep: int | None = None
+) -> dict[str, Any]:
+    """Backs up the log directories of one broker. `keep`: afterwards all but so many of its newest
+    backups are removed. Returns the facts for the user. Raises NoBackup, NotTaken, DamagedFile,
+    CheckpointError, OSError."""
     store = files_at(url)
     if isinstance(store, LocalFiles):  # the files contain records and credentials
         store.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -172,6 +175,7 @@ def back_up(given: Sequence[Path], url: str, advance: Advance) -> dict[str, Any]
         entries,
     )
     store.put_if_absent(f"{BACKUPS}/{made.name}.json", _encoded(made))
+    removed = [] if keep is None else _remove_old(store, made, keep)
     return {
         "backup": made.name,
         "files": len(entries),
@@ -180,8 +184,32 @@ def back_up(given: Sequence[Path], url: str, advance: Advance) -> dict[str, Any]
         "storedBytes": added.stored_bytes,
         "clusterId": made.cluster_id,
         "running": was_running,
+        "removed": removed,
         "seconds": round(time.monotonic() - began, 3),
     }
+
+
+def _remove_old(store: Files, newest: Backup, keep: int) -> list[str]:
+    """Removes all but the `keep` newest backups of the same broker, and parts that no backup has,
+    also those of a backup that was interrupted. Returns the names of the backups. The file of a
+    backup goes first: after a crash the next run removes what is left of it."""
+    found = backups_in(store)
+    identity = newest.cluster_id, newest.node_id
+    own = [row for row in found if (row.cluster_id, row.node_id) == identity]
+    old = own[:-keep]
+    names = [row.name for row in old]
+    kept = {
+        part
+        for row in found
+        if row.name not in names
+        for entry in row.entries
+        for part in entry.parts
+    }
+    for row in old:
+        store.delete(f"{BACKUPS}/{row.name}.json")
+    for part in sorted({*store.names(PARTS)} - kept):
+        store.delete(f"{PARTS}/{part}")
+    return names
 
 
 class _Parts:

@@ -225,3 +225,46 @@ def test_other_refusals_are_one_line(stopped, tmp_path, capsys):
     assert "not an empty directory" in refused("restore", backups, stopped)
     assert "there is no backup x" in refused("restore", backups, tmp_path / "new", "--backup", "x")
     assert "TARGET is missing" in refused("restore", backups)
+
+
+def test_old_backups_are_removed_with_what_only_they_had(stopped, tmp_path, capsys):
+    """Those of another broker stay, and parts that a kept backup shares with a removed one."""
+    target, other = tmp_path / "backups", tmp_path / "other"
+    with Broker({"log.dirs": other}) as broker:
+        broker.create_topic("elsewhere")
+    backed_up(capsys, other, target)
+    count, made = COUNT, []
+    for _ in range(3):
+        made.append(backed_up(capsys, stopped, target))
+        with Broker({"log.dirs": stopped}) as broker:
+            fill(broker, 10)
+            commit(broker, 7)
+        count += 10
+    assert [row["removed"] for row in made] == [[], [], []]
+    orphan = target / "parts" / ("0" * 64)
+    orphan.write_bytes(b"of a backup that was interrupted")
+    last = backed_up(capsys, stopped, target, "--keep", 2)
+    assert last["removed"] == [made[0]["backup"], made[1]["backup"]]
+    status, left, _ = storage(capsys, "restore", target, "--list")
+    assert status == 0
+    assert [row["backup"] for row in left][1:] == [made[2]["backup"], last["backup"]]
+    named = {
+        part
+        for path in (target / "backups").glob("*.json")
+        for row in json.loads(path.read_bytes())["backup"]["entries"]
+        for part in row["parts"]
+    }
+    assert {path.name for path in (target / "parts").iterdir() if path.name[0] != "."} == named
+    for name in [row["backup"] for row in left]:
+        place = tmp_path / name
+        status, _rows, said = storage(capsys, "restore", target, place, "--backup", name)
+        assert status == 0, said
+    check(capsys, tmp_path / last["backup"], count, 7)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x"])
+def test_keep_of_no_backup_is_refused(stopped, tmp_path, capsys, text):
+    with pytest.raises(SystemExit):
+        main(["storage", "backup", str(stopped), str(tmp_path / "backups"), "--keep", text])
+    assert "--keep" in capsys.readouterr().err
+    assert not (tmp_path / "backups").exists()
