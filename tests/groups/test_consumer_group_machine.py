@@ -8,6 +8,7 @@ group has converged: every partition has one reader. Hypothesis prints the steps
 and runs them again.
 """
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 from long_form import pick
@@ -15,6 +16,7 @@ from oracle.consumer_rig import Classic, Consumer, ConsumerRig, no_partition_twi
 from oracle.member_machine import MEMBERS, MemberMachine, run_settings
 
 EXAMPLES = pick(short=25, long=1000)
+pytestmark = pytest.mark.timeout(pick(short=300, long=3600))
 STEPS = 100
 
 
