@@ -52,7 +52,9 @@ def collectors(node: Running) -> list[Collector]:
         lambda: opened.dynamic.integer("queued.max.request.bytes"),
         start.began_ns,
     )
-    groups = GroupCollector(coordinators.groups, loaded.replicas.high_watermark, partitions_max)
+    groups = GroupCollector(
+        coordinators.groups, loaded.replicas.high_watermark, partitions_max, start.began_ns
+    )
     share_log = coordinators.share_log
     return [
         BrokerCollector(broker),

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 
 from barnabas.coordinator.groups.classic_group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
 from barnabas.coordinator.groups.coordinator import GroupCoordinator
-from barnabas.telemetry.registry import GAUGE, Family, Metric, Page, Sample, of_mbean
+from barnabas.telemetry.recent import NS_PER_S, RecentRate
+from barnabas.telemetry.registry import COUNTER, GAUGE, Family, Metric, Page, Sample, of_mbean
 
 _PARTITION = ("consumergroup", "topic", "partition")
 _TOPIC = ("consumergroup", "topic")
@@ -48,6 +49,33 @@ _STATES = {
     ),
     EMPTY: of_mbean(f"{_MANAGER}NumGroupsEmpty", GAUGE, "Groups without members"),
 }
+
+
+def _of_coordinator(name: str, kind: str, meaning: str, labels: tuple[str, ...] = ()) -> Metric:
+    mbean = f"kafka.server:type=group-coordinator-metrics,attribute={name}"
+    return of_mbean(mbean, kind, meaning, labels)
+
+
+GROUP_COUNT = _of_coordinator("group-count", GAUGE, "Number of groups, by protocol", ("protocol",))
+PROTOCOLS = ("classic", "consumer", "share", "streams")
+_OF_EPOCHS = (EMPTY, "Assigning", "Reconciling", STABLE, DEAD)
+_BY_STATE = {  # the states that Kafka counts; share_metrics.py has those of share groups
+    "classic": (EMPTY, PREPARING, COMPLETING, STABLE, DEAD),
+    "consumer": _OF_EPOCHS,
+    "streams": (*_OF_EPOCHS, "NotReady"),
+}
+BY_STATE = {
+    protocol: _of_coordinator(
+        f"{protocol}-group-count", GAUGE, f"Number of {protocol} groups, by state", ("state",)
+    )
+    for protocol in _BY_STATE
+}
+STREAMS_EPOCHS = _of_coordinator(
+    "streams-group-rebalance-count", COUNTER, "New epochs of streams groups"
+)
+STREAMS_EPOCH_RATE = _of_coordinator(
+    "streams-group-rebalance-rate", GAUGE, "New epochs of streams groups a second, last minute"
+)
 METRICS = (
     CURRENT_OFFSET,
     LAG,
@@ -57,6 +85,10 @@ METRICS = (
     GROUPS,
     OFFSETS,
     *_STATES.values(),
+    GROUP_COUNT,
+    *BY_STATE.values(),
+    STREAMS_EPOCHS,
+    STREAMS_EPOCH_RATE,
 )
 
 Row = tuple[str, str, int, int]  # group, topic, partition, committed offset
@@ -70,16 +102,22 @@ class GroupCollector:
         coordinator: GroupCoordinator,
         end_offset: Callable[[str, int], int],
         rows_max: Callable[[], int],
+        began_ns: int,
     ) -> None:
         self._coordinator = coordinator
         self._end_offset = end_offset
         self._rows_max = rows_max
+        self._streams_epochs = RecentRate(began_ns)
 
     def __call__(self, page: Page) -> Iterator[Family]:
         coordinator = self._coordinator
         with coordinator.lock:  # a copy, because the page is written without the lock
             names = list(coordinator.groups)
-            states = [group.state for group in coordinator.groups.values()]
+            groups: list[tuple[str, str]] = [
+                (group.group_type, group.state) for group in coordinator.groups.values()
+            ]
+            share_count = sum(len(other.listings()) for other in coordinator.others)
+            streams_epochs = coordinator.streams_epochs
             members = [len(group.members) for group in coordinator.groups.values()]
             rows: list[Row] = [
                 (name, topic, partition, row.offset)
@@ -89,8 +127,19 @@ class GroupCollector:
             ]
         yield GROUPS, [("", len(names))]
         yield OFFSETS, [("", len(rows))]
+        states = [state for _, state in groups]
         for state, metric in _STATES.items():
             yield metric, [("", states.count(state))]
+        types = [group_type for group_type, _ in groups] + ["share"] * share_count
+        yield GROUP_COUNT, [(page.labels(protocol=name), types.count(name)) for name in PROTOCOLS]
+        for protocol, counted in _BY_STATE.items():
+            yield (
+                BY_STATE[protocol],
+                [(page.labels(state=name), groups.count((protocol, name))) for name in counted],
+            )
+        yield STREAMS_EPOCHS, [("", streams_epochs)]
+        rate = self._streams_epochs.per_ns(page.now_ns, streams_epochs) * NS_PER_S
+        yield STREAMS_EPOCH_RATE, [("", rate)]
         labelled = zip(names, members, strict=True)
         yield MEMBERS, [(page.labels(consumergroup=name), count) for name, count in labelled]
         yield from self._offsets(page, rows)

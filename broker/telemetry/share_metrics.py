@@ -72,7 +72,6 @@ PARTITIONS = _cache("SharePartitionsCount", GAUGE, "Partitions in these sessions
 EVICTIONS = _cache(
     "ShareSessionEvictionsPerSec", COUNTER, "Sessions that ended because their connection closed"
 )
-GROUP_COUNT = _groups("group-count", GAUGE, "Number of groups, by protocol", ("protocol",))
 BY_STATE = _groups("share-group-count", GAUGE, "Number of share groups, by state", ("state",))
 REBALANCES = _groups("share-group-rebalance-count", COUNTER, "New epochs of share groups")
 REBALANCE_RATE = _groups("share-group-rebalance-rate", GAUGE, "New epochs a second, last minute")
@@ -93,7 +92,6 @@ METRICS = (
     SESSIONS,
     PARTITIONS,
     EVICTIONS,
-    GROUP_COUNT,
     BY_STATE,
     REBALANCES,
     REBALANCE_RATE,
@@ -140,7 +138,6 @@ class ShareCollector:
         if share is not None:
             with share.groups.lock:
                 states = [group.state for group in share.groups.groups.values()]
-        yield GROUP_COUNT, [(page.labels(protocol="share"), len(states))]
         yield BY_STATE, [(page.labels(state=name), states.count(name)) for name in (EMPTY, STABLE)]
 
     def _counted(self, counts: ShareCounts, page: Page) -> Iterator[Family]:

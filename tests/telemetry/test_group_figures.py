@@ -1,10 +1,11 @@
-"""The lag of groups on the metrics page."""
+"""The lag and the number of groups on the metrics page."""
 
 import time
 
 from compat.support import create_topic, produce_batch
 from confluent_kafka import Consumer
 from oracle.exposition import rows_of
+from streams.streams_wire import StreamsMember
 from telemetry.conftest import watched
 
 PATIENCE_S = 40
@@ -53,3 +54,28 @@ def test_lag_of_a_group(tmp_path):
         assert value_of(page, f"{manager}numgroupsempty") == 1
         produce_batch(watch.bootstrap, "t", [b"x"] * 5)
         assert value_of(watch.page(), "kafka_consumergroup_lag", **place) == 9
+
+
+def test_groups_by_protocol_and_state(tmp_path):
+    groups = "kafka_server_group_coordinator_metrics_"
+    settings = {"group.streams.initial.rebalance.delay.ms": "0"}
+    with watched(tmp_path, **settings) as watch:
+        page = watch.page()
+        for protocol in ("classic", "consumer", "share", "streams"):
+            assert value_of(page, f"{groups}group_count", protocol=protocol) == 0
+        create_topic(watch.bootstrap, "t", 1)
+        member = StreamsMember(watch.bootstrap, "g", "t").join()
+        page = watch.page()
+        assert value_of(page, f"{groups}group_count", protocol="streams") == 1
+        assert value_of(page, f"{groups}group_count", protocol="classic") == 0
+        assert value_of(page, f"{groups}streams_group_count", state="Stable") == 1
+        assert value_of(page, f"{groups}streams_group_rebalance_count") == 1
+        assert value_of(page, f"{groups}streams_group_rebalance_rate") > 0
+        unready = StreamsMember(watch.bootstrap, "unready", "nosuch")
+        unready.beat()
+        assert value_of(watch.page(), f"{groups}streams_group_count", state="NotReady") == 1
+        member.leave()
+        page = watch.page()
+        assert value_of(page, f"{groups}streams_group_count", state="Empty") == 1
+        assert value_of(page, f"{groups}streams_group_count", state="Stable") == 0
+        assert value_of(page, f"{groups}streams_group_rebalance_count") == 3

@@ -181,6 +181,7 @@ class GroupCoordinator:
         self._consumers: ConsumerHeartbeats | None = None
         self._classic_members: ClassicMembers | None = None
         self._streams = streams
+        self.streams_epochs = 0  # how often the epoch of a streams group has increased
         self._rebalances = Rebalances(
             lock=self.lock,
             timers=timers,

@@ -388,10 +388,14 @@ class StreamsHeartbeats:
         )
         if is_same and not bumps:
             return False
-        group.epoch += 1
+        self._begin_epoch(group)
         group.metadata_hash, group.validated_epoch = metadata_hash, validated_epoch
         group.assignment_configs = configs
         return True
+
+    def _begin_epoch(self, group: StreamsGroup) -> None:
+        group.epoch += 1
+        self._coordinator.streams_epochs += 1  # for the metrics
 
     # -- assignment -----------------------------------------------------------------------------
 
@@ -463,7 +467,7 @@ class StreamsHeartbeats:
         group.remove(member.member_id)
         self._timers.forget(group, member.member_id)
         group.writes.removed_members.add(member.member_id)
-        group.epoch += 1
+        self._begin_epoch(group)
         entries = [
             records.group_entry(group),
             *records.member_tombstones(group.group_id, member.member_id),
