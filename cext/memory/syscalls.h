@@ -107,14 +107,14 @@ static inline int real_is_cached(int fd, int64_t at, int64_t n) {
     return 1;
 }
 
-/* Reads what is in the page cache: -EAGAIN where it would wait for the disk. A file system that cannot
-   say so is read. Without glibc's wrapper, which makes each call a point where a thread can end. */
+/* Reads what is in the page cache: -EAGAIN where it would wait for the disk. Where a file system cannot
+   say so, or a filter of system calls refuses preadv2, it reads as always. Without glibc's wrapper, which makes each call a point where a thread can end. */
 static inline ssize_t real_pread_cached(int fd, void *into, size_t n, int64_t at) {
 #ifdef RWF_NOWAIT
     struct iovec part = {into, n};
     ssize_t r = syscall(SYS_preadv2, fd, &part, 1, (long)at, 0L, RWF_NOWAIT);
     if (r >= 0) return r;
-    if (errno != EOPNOTSUPP && errno != EINVAL && errno != ENOSYS && errno != EINTR) return -errno;
+    if (errno == EAGAIN) return -EAGAIN;
 #endif
     return real_pread(fd, into, n, at);
 }
