@@ -13,10 +13,11 @@ directory after a clean stop, for tests that start no Java.
 import sys
 import tarfile
 import tempfile
+import time
 from pathlib import Path
 
 from compat.support import QUICK_HEAP, rival
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -56,10 +57,23 @@ COMMITTED = {0: 40, 1: 60}
 BEFORE, AFTER = 100, 50  # records in each partition of NEWS
 USER, PASSWORD = "alice", "in wonderland"
 TIMEOUT_S = 60
+LOADING = ("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE")
 
 
 def done(futures):
     return {name: future.result(TIMEOUT_S) for name, future in futures.items()}
+
+
+def commit(consumer, places):
+    """Commits offsets. A coordinator that has just been elected refuses at first."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].name() not in LOADING or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 class KafkaBefore:
@@ -138,7 +152,7 @@ class KafkaBefore:
         done(admin.delete_records([TopicPartition(CUT, 0, CUT_BEFORE)]))
         consumer = Consumer(self._servers | {"group.id": READERS})
         places = [TopicPartition(NEWS, p, offset) for p, offset in COMMITTED.items()]
-        consumer.commit(offsets=places, asynchronous=False)
+        commit(consumer, places)
         consumer.close()
         self._transactions()
         self._security(admin)
