@@ -171,10 +171,13 @@ def _snapshot(arguments: argparse.Namespace) -> int:
 
     if not arguments.directory.is_dir():
         return fail(f"there is no directory {arguments.directory}. Give the first of log.dirs.")
+    progress = Progress("copied to another file system", noun="file")
     try:
-        facts = take(arguments.directory, arguments.target, forks=arguments.forks)
+        facts = take(arguments.directory, arguments.target, progress.add, forks=arguments.forks)
     except (NotTaken, MetadataError) as error:
         return fail(str(error))
+    finally:
+        progress.end()
     did(
         arguments.json,
         f"{arguments.target}: {count_of(facts['partitions'], 'partition')},"

@@ -12,7 +12,7 @@ import shutil
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ CHECKPOINTS = (
 # Settings that a broker stored at run time and that a second one cannot share with it.
 OWN_SETTINGS = ("listeners", "advertised.listeners")
 
+Copied = Callable[[int, int], None]  # files, bytes
+
 
 class NotTaken(Exception):
     """Why there is no snapshot: one plain line."""
@@ -49,9 +51,12 @@ def check_target(target: Path) -> None:
         raise NotTaken(f"there is no directory {target.absolute().parent}. Make it first.")
 
 
-def take(directory: Path, target: Path, *, forks: bool) -> dict[str, Any]:
+def take(
+    directory: Path, target: Path, copied: Copied = lambda _files, _bytes: None, *, forks: bool
+) -> dict[str, Any]:
     """Makes a snapshot of the broker whose first log directory is `directory`, as `target`.
-    `forks`: gives it an identity of its own. Returns the facts for the user. Raises NotTaken,
+    `copied` is called after each file that had to be copied to another file system; `forks`: gives
+    the snapshot an identity of its own. Returns the facts for the user. Raises NotTaken,
     MetadataError, OSError."""
     check_target(target)
     began = time.monotonic()
@@ -67,7 +72,7 @@ def take(directory: Path, target: Path, *, forks: bool) -> dict[str, Any]:
     building = target.with_name(target.name + ".part")
     with suppress(FileNotFoundError):
         shutil.rmtree(building)
-    linked = _move(parts, building)
+    linked = _move(parts, building, copied)
     cluster_id = give_identity(building) if forks else None
     if target.exists():
         target.rmdir()
@@ -87,11 +92,11 @@ def take(directory: Path, target: Path, *, forks: bool) -> dict[str, Any]:
     }
 
 
-def _move(parts: Sequence[Path], building: Path) -> bool:
+def _move(parts: Sequence[Path], building: Path, copied: Copied) -> bool:
     """Moves the parts of a snapshot into one directory. Returns whether links are still links: they
     become copies on another file system."""
     if len(parts) == 1:
-        return _move_one(parts[0], building)
+        return _move_one(parts[0], building, copied)
     owner = parts[0].stat()
     building.mkdir(mode=0o700)
     if os.geteuid() == 0:
@@ -106,7 +111,7 @@ def _move(parts: Sequence[Path], building: Path) -> bool:
             if (building / path.name).exists():
                 path.unlink()  # meta.properties and snapshot.json are the same in each
             else:
-                linked = _move_one(path, building / path.name) and linked
+                linked = _move_one(path, building / path.name, copied) and linked
         part.rmdir()
     for name, found in offsets.items():
         checkpoints.write_offsets(building / name, found)
@@ -115,18 +120,24 @@ def _move(parts: Sequence[Path], building: Path) -> bool:
     return linked
 
 
-def _move_one(source: Path, target: Path) -> bool:
+def _move_one(source: Path, target: Path, copied: Copied) -> bool:
     try:
         source.rename(target)
         return True
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
+
+    def copy(one: str, other: str) -> str:
+        shutil.copy2(one, other)
+        copied(1, os.stat(other).st_size)
+        return other
+
     if source.is_dir():
-        shutil.copytree(source, target)
+        shutil.copytree(source, target, copy_function=copy)
         shutil.rmtree(source)
     else:
-        shutil.copy2(source, target)
+        copy(str(source), str(target))
         source.unlink()
     return False
 

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from durability.broker_process import BrokerProcess, free_port
 
 from barnabas import Broker
-from barnabas.cli import main
+from barnabas.cli import main, output
 from barnabas.storage.snapshot import SNAPSHOTS
 
 QUIET = {"log_level": 0}
@@ -246,7 +246,10 @@ def test_the_parts_of_two_log_directories_become_one(tmp_path, capsys):
         assert len(second.records("news")) == 100
 
 
-def test_on_another_file_system_the_files_are_copied(tmp_path, capsys):
+def test_on_another_file_system_the_files_are_copied(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(output, "PROGRESS_AFTER_S", 0.0)
+    monkeypatch.setattr(output, "PROGRESS_EVERY_S", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     if os.stat("/dev/shm").st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is only one file system")
     copy = Path("/dev/shm") / f"barnabas-test-{os.getpid()}"
@@ -254,8 +257,10 @@ def test_on_another_file_system_the_files_are_copied(tmp_path, capsys):
         with Broker({"log.dirs": tmp_path / "data"}) as broker:
             broker.create_topic("news", 1, configs=SEGMENTS)
             fill(broker.bootstrap_servers, "news", 300)
-            status, facts, _ = storage(capsys, "snapshot", tmp_path / "data", copy)
+            status, facts, said = storage(capsys, "snapshot", tmp_path / "data", copy)
             assert (status, facts["linkedFiles"]) == (0, 0)
+            files = sum(path.is_file() for path in copy.rglob("*"))
+            assert files > 10 and f"copied to another file system {files} files, " in said
             assert not (tmp_path / "data" / SNAPSHOTS).exists()
         sound(capsys, copy)
     finally:
