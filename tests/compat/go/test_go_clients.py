@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from compat.old_java.old_clients import Row, row_of, text
+from compat.old_java.old_clients import Row, row_of, text, watched_broker
 from compat.old_java.test_old_clients import RECORDS, Today, sent_versions
 from compat.support import cache_dir, rival
 from telemetry.conftest import Watched
-
-from barnabas import Broker
 
 pytestmark = [pytest.mark.takes(seconds=120), pytest.mark.only_long]
 
@@ -111,15 +109,8 @@ def built(client: Client) -> Path:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     if not Path(GO).exists():
         pytest.skip("Go is not installed")
-    settings = {
-        "log.dirs": str(tmp_path_factory.mktemp("broker")),
-        "listeners": "PLAINTEXT://127.0.0.1:0",
-        "metrics.port": "0",
-        "group.initial.rebalance.delay.ms": "0",
-        "log.retention.ms": "-1",
-    }
-    with Broker(settings) as broker:
-        yield Watched(broker)
+    with watched_broker(tmp_path_factory.mktemp("broker")) as started:
+        yield started
 
 
 Rows = list[Row]

@@ -5,8 +5,9 @@
 
 import base64
 import subprocess
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -15,7 +16,9 @@ from compat.java import driver
 from compat.java.driver import compiled
 from compat.support import cache_dir, rival
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from telemetry.conftest import Watched
 
+from barnabas import Broker
 from barnabas.cext.codec.inflate import hash32
 
 HERE = driver.SOURCE.parents[1] / "old_java"
@@ -26,6 +29,20 @@ class Row(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int
+
+
+@contextmanager
+def watched_broker(folder: Path) -> Iterator[Watched]:
+    """A broker that keeps records of any age, and its page of metrics."""
+    settings = {
+        "log.dirs": str(folder),
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "metrics.port": "0",
+        "group.initial.rebalance.delay.ms": "0",
+        "log.retention.ms": "-1",
+    }
+    with Broker(settings) as broker:
+        yield Watched(broker)
 
 
 class Lines:

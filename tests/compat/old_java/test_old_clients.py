@@ -16,6 +16,7 @@ from compat.old_java.old_clients import (
     PythonConsumer,
     PythonProducer,
     Row,
+    watched_broker,
 )
 from confluent_kafka import Consumer, Producer, TopicPartition
 from long_form import pick
@@ -132,15 +133,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         reason = missing(release)
         if reason:
             pytest.skip(reason)
-    settings = {
-        "log.dirs": str(tmp_path_factory.mktemp("broker")),
-        "listeners": "PLAINTEXT://127.0.0.1:0",
-        "metrics.port": "0",
-        "group.initial.rebalance.delay.ms": "0",
-        "log.retention.ms": "-1",
-    }
-    with Broker(settings) as broker:
-        yield Watched(broker)
+    with watched_broker(tmp_path_factory.mktemp("broker")) as started:
+        yield started
 
 
 def sent_versions(watched: Watched, request_name: str) -> dict[int, int]:
