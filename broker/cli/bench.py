@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from barnabas.cli.argument_types import positive
 from barnabas.cli.connecting import (
     cluster_of,
     connection_options,
@@ -99,13 +100,6 @@ def _sending_options(parser: argparse.ArgumentParser, verb: str) -> None:
         default=None if fast else 1000.0,
         help="records a second " + ("(default: no limit)" if fast else "(default 1000)"),
     )
-
-
-def positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("give a number above 0")
-    return number
 
 
 def positive_number(text: str) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from barnabas.cli import cluster_stopped
+from barnabas.cli.argument_types import positive
 from barnabas.cli.connecting import (
     actions_of,
     cluster_of,
@@ -153,12 +154,6 @@ def broker_ids(text: str) -> list[int]:
     if len(set(found)) != len(found):
         raise argparse.ArgumentTypeError("a broker is named twice")
     return found
-
-
-def positive(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError("give a number above 0")
-    return int(text)
 
 
 def feature_level(text: str) -> tuple[str, int]:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from barnabas.cli import storage_export, storage_import
+from barnabas.cli.argument_types import positive
 from barnabas.cli.output import Progress, count_of, did, fail, iso_time, json_line, say, table
 
 EPILOG = """\
@@ -128,7 +129,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     backup.add_argument(
         "--keep",
         metavar="N",
-        type=_positive,
+        type=positive,
         help="afterwards remove all but the N newest backups of this broker in TARGET",
     )
     backup.add_argument("--json", action="store_true", help="print a line of JSON")
@@ -146,13 +147,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     restore.add_argument("--list", action="store_true", help="list the backups, restore nothing")
     restore.add_argument("--json", action="store_true", help="print lines of JSON")
     restore.set_defaults(act=_restore)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: give 1 or more")
-    return value
 
 
 def run(arguments: argparse.Namespace) -> int:
