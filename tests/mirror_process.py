@@ -6,19 +6,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 
 WAIT_S = 60
-
-
-def wait_for(condition, what, seconds=WAIT_S):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError(what)
 
 
 def command(*words):

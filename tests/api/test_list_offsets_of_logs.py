@@ -3,12 +3,12 @@ requests."""
 
 import random
 import struct
-import time
 from contextlib import closing, suppress
 
 import pytest
 from compat.support import Wire, create_topic
 from confluent_kafka import Consumer, Producer, TopicPartition
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.wire import request, response
@@ -153,17 +153,8 @@ def test_a_reader_of_committed_records_learns_the_new_end(broker):
         assert writer.flush(20) == 0
         assert consumer.get_watermark_offsets(place, timeout=20)[1] == 2 * count
         writer.commit_transaction(20)
-        wait_for(
-            lambda end=2 * count + 2: consumer.get_watermark_offsets(place, timeout=20)[1] == end
-        )
+        soon(lambda end=2 * count + 2: consumer.get_watermark_offsets(place, timeout=20)[1] == end)
     consumer.close()
-
-
-def wait_for(what, timeout_s=20):
-    deadline = time.monotonic() + timeout_s
-    while not what():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.01)
 
 
 def test_each_partition_is_counted(broker, wire):

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from cluster.three_brokers import BrokerProcess, soon
+from cluster.three_brokers import BrokerProcess
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from waiting import soon
 
 from barnabas.wire.batches import decode_batches
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from cluster import logins
 from cluster.acknowledged import Sender, leaders_and_isrs
 from cluster.network import Network
-from cluster.three_brokers import BrokerProcess, Cluster, soon
+from cluster.three_brokers import BrokerProcess, Cluster
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import soon
 from zookeeper_server import ZooKeeperServer
 
 from barnabas.wire import request

@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 from cluster.acknowledged import read_all
-from cluster.three_brokers import soon
 from compat.support import rival
+from waiting import soon
 
 KAFKA = "3.9.2"
 MAIN = "org.apache.kafka.tools.VerifiableProducer"

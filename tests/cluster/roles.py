@@ -6,10 +6,11 @@ from __future__ import annotations
 import random
 
 from cluster.acknowledged import leaders_and_isrs
-from cluster.three_brokers import BrokerProcess, Cluster, soon
+from cluster.three_brokers import BrokerProcess, Cluster
 from compat.support import Wire
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from waiting import soon
 
 from barnabas.wire import request
 

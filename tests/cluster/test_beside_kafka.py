@@ -10,11 +10,12 @@ import signal
 import pytest
 from cluster.acknowledged import Groups, Sender, Transactions, leaders_and_isrs
 from cluster.kafka_brokers import KAFKA, KafkaProcess
-from cluster.three_brokers import BrokerProcess, soon
+from cluster.three_brokers import BrokerProcess
 from compat.support import rival
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from long_form import pick
+from waiting import soon
 
 from barnabas.client import Cluster
 

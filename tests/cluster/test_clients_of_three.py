@@ -8,7 +8,7 @@ import pytest
 from cluster.acknowledged import equal_replicas, leaders_and_isrs
 from cluster.roles import GROUP as A_GROUP
 from cluster.roles import coordinator
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from history.test_copy_killed import kill_again_and_again
@@ -25,6 +25,7 @@ from history.test_group_faults import (
 from history.workload import BROKER_SETTINGS, COPY, INPUT, create_topics
 from history.workload import PARTITIONS as COPIED_PARTITIONS
 from long_form import pick
+from waiting import soon
 
 pytestmark = [
     pytest.mark.slow,

@@ -4,9 +4,10 @@ import json
 
 import pytest
 from cli.conftest import run_command
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import soon
 
 pytestmark = pytest.mark.takes(seconds=25)
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import run_command
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from confluent_kafka.admin import AdminClient, NewTopic
 from console.console_broker import Browser
+from waiting import soon
 
 pytestmark = pytest.mark.takes(seconds=8)
 

@@ -9,13 +9,14 @@ import time
 import pytest
 from cluster.acknowledged import Sender, leaders_and_isrs
 from cluster.faults import IDS, IMPATIENT
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from compat.support import Wire
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from long_form import pick
+from waiting import soon
 
 from barnabas.errors import NotController
 from barnabas.metadata.znodes import ControllerRegistration

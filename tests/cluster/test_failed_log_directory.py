@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from cluster.kafka_brokers import KAFKA, KafkaProcess
-from cluster.three_brokers import BrokerProcess, soon
+from cluster.three_brokers import BrokerProcess
 from compat.support import rival
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
+from waiting import soon
 
 pytestmark = pytest.mark.takes(seconds=40)
 
@@ -147,7 +148,7 @@ def fails_and_returns(failing, immutable):
 def test_partitions_of_a_failed_directory_get_other_leaders(failing, immutable):
     """Broker 1 is the controller."""
     fails_and_returns(failing, immutable)
-    soon(failing._are_in_sync, "the replicas do not come back", 30)
+    soon(failing._are_in_sync, "the replicas do not come back")
     failing.write()
     soon(lambda: not failing.events(), "reports are left")
 

@@ -15,9 +15,9 @@ from cluster.test_paused_coordinator import (
     cluster,  # noqa: F401  (a fixture)
     wait_in_sync,
 )
-from cluster.three_brokers import soon
 from compat.java.driver import missing
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import soon
 
 pytestmark = [
     pytest.mark.slow,

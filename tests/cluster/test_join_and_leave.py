@@ -8,9 +8,10 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 from cli.conftest import Ran, run_command
 from cluster.kafka_brokers import KafkaProcess
-from cluster.three_brokers import BrokerProcess, soon
+from cluster.three_brokers import BrokerProcess
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import soon
 
 from barnabas.cli import main
 from barnabas.config.zookeeper import ZooKeeperSettings

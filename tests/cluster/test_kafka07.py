@@ -1,12 +1,13 @@
 """Clients of Kafka 0.7 and two brokers: each broker has addresses of its own for what it leads."""
 
 import pytest
-from cluster.three_brokers import BrokerProcess, soon
+from cluster.three_brokers import BrokerProcess
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from durability.broker_process import free_port
 from oracle import kafka07
 from oracle.kafka07 import LATEST, Client07
+from waiting import soon
 
 pytestmark = pytest.mark.takes(seconds=15)
 

@@ -6,10 +6,11 @@ import re
 import subprocess
 
 import pytest
-from cluster.three_brokers import Cluster, batches_in, soon
+from cluster.three_brokers import Cluster, batches_in
 from compat.support import rival
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import soon
 
 from barnabas.cext.codec.crc import crc32c
 

@@ -5,8 +5,9 @@ batches at the same offsets, with the same leader epochs."""
 
 import pytest
 from cluster.acknowledged import Sender, leaders_and_isrs
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import soon
 
 pytestmark = pytest.mark.takes(seconds=60)
 

@@ -5,9 +5,10 @@ for the cluster, by a rule."""
 import pytest
 from cluster.acknowledged import Sender, leaders_and_isrs
 from cluster.logins import FOR_THE_CLUSTER, client, grant, rule, settings_of
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
+from waiting import soon
 
 pytestmark = [pytest.mark.slow, pytest.mark.only_long, pytest.mark.takes(seconds=60)]
 

@@ -4,8 +4,9 @@ elections are counted."""
 import urllib.request
 
 import pytest
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import soon
 
 pytestmark = pytest.mark.takes(seconds=20)
 
@@ -35,7 +36,7 @@ def metric(broker, name):
 
 
 def shows(broker, name, condition):
-    soon(lambda: condition(metric(broker, name)), f"{name} of broker {broker.node_id}", 20)
+    soon(lambda: condition(metric(broker, name)), f"{name} of broker {broker.node_id}")
 
 
 def leaders(broker, topic):

@@ -6,10 +6,11 @@ import subprocess
 
 import pytest
 from cli.conftest import run_command
-from cluster.three_brokers import BrokerProcess, batches_in, soon
+from cluster.three_brokers import BrokerProcess, batches_in
 from compat.support import rival
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from waiting import soon
 
 from barnabas.client import Cluster as Client
 from barnabas.client.log_dir_moves import Replica, directories_of

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from cluster.kafka_brokers import KAFKA, KafkaProcess
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from compat.support import Wire, rival
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -23,6 +23,7 @@ from history.checker import check
 from history.model import Operation, Outcome, Read, Send, now
 from kazoo.client import KazooClient
 from long_form import pick
+from waiting import soon
 
 from barnabas.cext.record.records import Record
 from barnabas.wire import request

@@ -10,8 +10,9 @@ from cluster.disks import disks
 from cluster.disks import missing as no_disk
 from cluster.faults import IDS, IMPATIENT, Direct, rig
 from cluster.network import missing as no_network
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import soon
 
 from barnabas.storage import checkpoints
 from barnabas.wire.batches import decode_batches

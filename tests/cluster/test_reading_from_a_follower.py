@@ -4,9 +4,10 @@ that broker is killed."""
 import json
 
 import pytest
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import soon
 
 from barnabas.config.replica_selector import BY_RACK
 

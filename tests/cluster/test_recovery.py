@@ -6,9 +6,10 @@ import shutil
 import pytest
 from cli.conftest import run_command
 from cluster.test_join_and_leave import topic_id
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import soon
 
 from barnabas.controller.rebuilt_tree import PRODUCER_ID_MARGIN
 

@@ -18,10 +18,11 @@ from cluster.acknowledged import (
 )
 from cluster.java_producer import JavaSender
 from cluster.kafka_brokers import KafkaProcess
-from cluster.three_brokers import BrokerProcess, soon
+from cluster.three_brokers import BrokerProcess
 from compat.support import rival
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
+from waiting import soon
 
 pytestmark = [
     pytest.mark.java,

@@ -22,10 +22,11 @@ import pytest
 from cluster.acknowledged import equal_replicas, leaders_and_isrs, read_all
 from cluster.faults import IDS
 from cluster.test_workload_h_on_three import run, settings_of
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from history.model import Outcome
+from waiting import soon
 
 from barnabas.client.connection import Connection
 from barnabas.wire import request

@@ -11,7 +11,7 @@ from random import Random, SystemRandom
 
 import pytest
 from cluster.faults import IDS, IMPATIENT
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from compat.java.driver import missing
 from compat.java.share_driver import ShareClients
 from compat.support import Wire
@@ -25,6 +25,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 from share.share_member import ShareMember, configure
+from waiting import soon
 
 from barnabas.wire import request
 from barnabas.wire.uuids import uuid_text

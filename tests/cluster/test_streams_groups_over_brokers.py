@@ -4,10 +4,11 @@ the members keep their epochs and their tasks, and a new member gets some of the
 from contextlib import closing, suppress
 
 import pytest
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from compat.support import Wire
 from confluent_kafka.admin import AdminClient, NewTopic
 from streams.streams_wire import StreamsMember, described
+from waiting import soon
 
 from barnabas.wire import request
 

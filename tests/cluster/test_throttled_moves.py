@@ -9,10 +9,11 @@ import urllib.request
 
 import pytest
 from cli.conftest import run_command
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from compat.support import rival
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from waiting import soon
 
 pytestmark = pytest.mark.takes(seconds=50)
 

@@ -4,10 +4,11 @@ import base64
 
 import pytest
 from cluster.acknowledged import leaders_and_isrs
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from security.json_tokens import MODULE, OAUTH, KeyServer, oauth_settings, signed
+from waiting import soon
 
 from barnabas.client.failures import BadSetting
 from barnabas.config import BrokerConfig, ConfigError

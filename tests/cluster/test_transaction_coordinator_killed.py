@@ -14,10 +14,11 @@ from cluster.acknowledged import BATCH_BYTES_MAX, commits_transaction, equal_rep
 from cluster.faults import IDS, IMPATIENT, rig
 from cluster.network import missing as no_network
 from cluster.roles import TRANSACTION, coordinator
-from cluster.three_brokers import batches_in, soon
+from cluster.three_brokers import batches_in
 from confluent_kafka import Producer
 from history.last_read import ends, scan
 from history.model import History
+from waiting import soon
 from zookeeper_server import missing as no_zookeeper
 
 from barnabas.coordinator.transactions.transaction import State

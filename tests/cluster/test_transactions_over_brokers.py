@@ -3,7 +3,7 @@ faults."""
 
 import pytest
 from cluster.roles import coordinator
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from compat.support import Wire
 from confluent_kafka import (
     Consumer,
@@ -14,6 +14,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 from transactions.dialogue import Talk
+from waiting import soon
 
 from barnabas.client import Cluster as Client
 from barnabas.controller.features import UNSAFE_DOWNGRADE, UPGRADE

@@ -5,8 +5,9 @@ clients learn this from the leader epoch."""
 import pytest
 from cluster.acknowledged import Sender, leaders_and_isrs
 from cluster.faults import IMPATIENT, Direct
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import soon
 
 pytestmark = [pytest.mark.slow, pytest.mark.only_long, pytest.mark.takes(seconds=40)]
 

@@ -13,7 +13,7 @@ from cluster.faults import IDS, IMPATIENT
 from cluster.moved_clocks import MovedClock
 from cluster.moved_clocks import missing as no_clock
 from cluster.roles import ROLES, Role
-from cluster.three_brokers import Cluster, soon
+from cluster.three_brokers import Cluster
 from history.model import Outcome, now
 from history.test_workload_h import (
     GROUP_BACK_S_MAX,
@@ -31,6 +31,7 @@ from history.workload import (
     Workload,
     create_topics,
 )
+from waiting import soon
 
 pytestmark = [
     pytest.mark.slow,

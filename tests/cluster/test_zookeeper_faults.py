@@ -6,8 +6,8 @@ import time
 import pytest
 from cluster.faults import IDS, SESSION_S, rig
 from cluster.network import missing as no_network
-from cluster.three_brokers import soon
 from long_form import pick
+from waiting import soon
 from zookeeper_server import missing as no_zookeeper
 
 pytestmark = [pytest.mark.slow, pytest.mark.takes(seconds=60)]

@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cluster.network import Network
+from waiting import soon
 
 from barnabas.cext.record.records import parse_header
 
@@ -19,15 +19,6 @@ READY_S = 60
 ENDS_S = 30
 BATCH_HEADER_BYTES = 61
 LENGTH_AT, LENGTH_BEFORE = 8, 12  # of a batch: where its length is, and what the length leaves out
-
-
-def soon(condition: Callable[[], object], why: str, patience_s: float = 60) -> object:
-    """Waits until the condition holds, and returns its value. Fails after the timeout."""
-    deadline = time.monotonic() + patience_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, why
-        time.sleep(0.02)
-    return found
 
 
 class BrokerProcess:

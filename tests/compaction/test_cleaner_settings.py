@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Producer
 from oracle.exposition import read_page, value_of
+from waiting import soon
 
 from barnabas import Broker
 
@@ -49,13 +50,6 @@ def filled(path, distinct, topics=("t",)):
             fill(broker, topic, distinct=distinct)
 
 
-def wait_for(what, timeout_s=15):
-    deadline = time.monotonic() + timeout_s
-    while not what():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.01)
-
-
 def is_clean(broker, topic="t"):
     row = broker.node.loaded.logs.get(topic, 0)
     with broker.node.running.cleaner._lock:  # a pass is complete when it is counted
@@ -75,7 +69,7 @@ def test_log_cleaner_backoff_ms(tmp_path):
         broker.clock.advance(minutes=50)
         assert broker.node.running.cleaner.passes == 0
         broker.clock.advance(minutes=10)
-        wait_for(lambda: is_clean(broker))
+        soon(lambda: is_clean(broker))
 
 
 def test_log_cleaner_delete_retention_ms(tmp_path):
@@ -83,10 +77,10 @@ def test_log_cleaner_delete_retention_ms(tmp_path):
         broker.create_topic("t", configs=TOPIC)
         send(broker, "t", [(b"gone", b"v"), (b"gone", None)])
         fill(broker)
-        wait_for(lambda: keys(broker).count(b"gone") == 1)
+        soon(lambda: keys(broker).count(b"gone") == 1)
         broker.clock.advance(seconds=120)
         fill(broker)
-        wait_for(lambda: b"gone" not in keys(broker))
+        soon(lambda: b"gone" not in keys(broker))
 
 
 def test_log_cleaner_min_compaction_lag_ms(tmp_path):
@@ -96,7 +90,7 @@ def test_log_cleaner_min_compaction_lag_ms(tmp_path):
         broker.clock.advance(seconds=1)  # a pass that is due has run then
         assert len(keys(broker)) == KEYS
         broker.clock.advance(seconds=120)
-        wait_for(lambda: len(keys(broker)) < 400)
+        soon(lambda: len(keys(broker)) < 400)
 
 
 def test_log_cleaner_max_compaction_lag_ms(tmp_path):
@@ -104,21 +98,21 @@ def test_log_cleaner_max_compaction_lag_ms(tmp_path):
     with running(tmp_path, **lag) as broker:
         broker.create_topic("t", configs=TOPIC)
         fill(broker)
-        wait_for(lambda: broker.node.running.cleaner.passes == 1)
+        soon(lambda: broker.node.running.cleaner.passes == 1)
         fill(broker, count=300)
         before = len(keys(broker))
         broker.clock.advance(seconds=1)  # a pass that is due has run then
         assert len(keys(broker)) == before
         broker.clock.advance(seconds=120)
         send(broker, "t", [(b"k1", b"rolls the active segment, too old for the lag")])
-        wait_for(lambda: len(keys(broker)) < before)
+        soon(lambda: len(keys(broker)) < before)
 
 
 def test_log_cleaner_min_cleanable_ratio(tmp_path):
     with running(tmp_path, **{"log.cleaner.min.cleanable.ratio": 1.0}) as broker:
         broker.create_topic("t", configs=TOPIC)
         fill(broker, distinct=KEYS)
-        wait_for(lambda: broker.node.running.cleaner.passes == 1)
+        soon(lambda: broker.node.running.cleaner.passes == 1)
         fill(broker, count=300, distinct=300)
         broker.clock.advance(seconds=1)  # a pass that is due has run then
         assert broker.node.running.cleaner.passes == 1  # a third is dirty, and the ratio is 1
@@ -135,7 +129,7 @@ def test_log_cleaner_min_cleanable_ratio(tmp_path):
 def test_how_many_keys_a_pass_holds(tmp_path, settings, passes):
     filled(tmp_path, distinct=KEYS)
     with running(tmp_path, **settings) as broker:
-        wait_for(lambda: is_clean(broker))
+        soon(lambda: is_clean(broker))
         assert broker.node.running.cleaner.passes == passes
         assert len(keys(broker)) == KEYS
 
@@ -158,7 +152,7 @@ def test_log_cleaner_io_max_bytes_per_second(tmp_path):
     rate = 60_000
     began = time.monotonic()
     with running(tmp_path, **{"log.cleaner.io.max.bytes.per.second": rate}) as broker:
-        wait_for(lambda: is_clean(broker))
+        soon(lambda: is_clean(broker))
         took_s = time.monotonic() - began
         assert broker.node.running.cleaner.bytes_read > rate
         assert took_s > broker.node.running.cleaner.bytes_read / rate * 0.8
@@ -188,7 +182,7 @@ def test_metrics_of_the_cleaner(tmp_path):
         os.pwrite(file.fileno(), b"\xff\xff", 3000)
     with running(tmp_path) as broker:
         cleaner = broker.node.running.cleaner
-        wait_for(lambda: is_clean(broker) and cleaner.uncleanable_count == 1)
+        soon(lambda: is_clean(broker) and cleaner.uncleanable_count == 1)
         page = page_of(broker)
         here = {"logDirectory": str(tmp_path)}
         manager = "kafka_log_logcleanermanager_"

@@ -7,6 +7,7 @@ import time
 import pytest
 from compat.support import Wire
 from confluent_kafka import Producer
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.storage import checkpoints
@@ -43,13 +44,6 @@ def send(broker, topic, rows):
     assert producer.flush(20) == 0 and not failed, failed
 
 
-def wait_for(what, timeout_s=10):
-    deadline = time.monotonic() + timeout_s
-    while not what():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
-
-
 def is_clean(broker, topic):
     """Returns whether the last pass reached the active segment, which it may not clean."""
     row = broker.node.loaded.logs.get(topic, 0)
@@ -69,14 +63,14 @@ def test_the_latest_value_of_each_key_is_left_and_is_read_by_clients(broker):
     topic = broker.create_topic("news", configs=TOPIC)
     fill(broker, topic)
     send(broker, topic, [(b"k3", None), (b"last", b"x")])
-    wait_for(lambda: is_clean(broker, topic))
+    soon(lambda: is_clean(broker, topic))
     assert len(broker.records(topic)) < 300
     found = {}
     for record in broker.records(topic):
         found[record.key] = record.value
     assert set(found) == {b"k%d" % i for i in range(10)} | {b"last"}
     assert found[b"k3"] is None and found[b"k9"].startswith(b"599")
-    wait_for(lambda: broker.node.running.cleaner.passes)  # counted at the end of the pass
+    soon(lambda: broker.node.running.cleaner.passes)  # counted at the end of the pass
     assert broker.node.running.cleaner.bytes_read > 0
 
 
@@ -93,7 +87,7 @@ def test_offsets_by_time_on_a_compacted_topic(broker):
             topic, key=b"k%d" % (i * 7919 % 97), value=bytes(90), timestamp=start + 10 * i
         )
     assert producer.flush(20) == 0
-    wait_for(lambda: is_clean(broker, topic))
+    soon(lambda: is_clean(broker, topic))
     left = {record.offset: record.timestamp for record in broker.records(topic)}
     assert len(left) < 400
     ask = request(2)
@@ -126,14 +120,14 @@ def test_where_the_next_pass_begins_survives_a_restart(tmp_path):
     with Broker({"log.dirs": str(tmp_path), **SETTINGS}) as broker:
         topic = broker.create_topic("t", configs=TOPIC)
         fill(broker, topic)
-        wait_for(lambda: is_clean(broker, topic))
+        soon(lambda: is_clean(broker, topic))
     offsets = checkpoints.read_offsets(tmp_path / checkpoints.CLEANER)
     assert 300 < offsets["t", 0] <= 600
     with Broker({"log.dirs": str(tmp_path), **SETTINGS}) as broker:
         broker.clock.advance(seconds=1)
         assert broker.node.running.cleaner.passes == 0  # nothing is dirty
         fill(broker, "t", 300)
-        wait_for(lambda: broker.node.running.cleaner.passes >= 1)
+        soon(lambda: broker.node.running.cleaner.passes >= 1)
         assert checkpoints.read_offsets(tmp_path / checkpoints.CLEANER)["t", 0] > offsets["t", 0]
 
 
@@ -143,30 +137,30 @@ def test_min_compaction_lag_ms_keeps_young_records(broker):
     broker.clock.advance(seconds=1)  # a pass that is due has run then
     assert len(broker.records(topic)) == 600
     broker.clock.advance(seconds=120)
-    wait_for(lambda: len(broker.records(topic)) < 400)
+    soon(lambda: len(broker.records(topic)) < 400)
 
 
 def test_max_compaction_lag_ms_cleans_what_is_below_the_ratio(broker):
     lag = {"max.compaction.lag.ms": "60000", "min.cleanable.dirty.ratio": "1.0"}
     topic = broker.create_topic("t", configs={**TOPIC, **lag})
     fill(broker, topic)
-    wait_for(lambda: broker.node.running.cleaner.passes == 1)  # all of it is dirty at first
+    soon(lambda: broker.node.running.cleaner.passes == 1)  # all of it is dirty at first
     fill(broker, topic, 300)
     before = len(broker.records(topic))
     broker.clock.advance(seconds=1)  # a pass that is due has run then
     assert len(broker.records(topic)) == before
     broker.clock.advance(seconds=120)
     send(broker, topic, [(b"k1", b"rolls the active segment, too old for the lag")])
-    wait_for(lambda: len(broker.records(topic)) < before)
+    soon(lambda: len(broker.records(topic)) < before)
 
 
 def test_min_cleanable_dirty_ratio(broker):
     topic = broker.create_topic("t", configs=TOPIC)
     fill(broker, topic)
-    wait_for(lambda: broker.node.running.cleaner.passes >= 1)
+    soon(lambda: broker.node.running.cleaner.passes >= 1)
     other = broker.create_topic("u", configs={**TOPIC, "min.cleanable.dirty.ratio": "1.0"})
     send(broker, other, [(b"%d" % i, bytes(100)) for i in range(600)])
-    wait_for(lambda: broker.node.running.cleaner._clean_to.get((other, 0)) is not None)
+    soon(lambda: broker.node.running.cleaner._clean_to.get((other, 0)) is not None)
     cleaned = broker.node.running.cleaner._clean_to[other, 0]
     send(broker, other, [(b"%d" % i, bytes(100)) for i in range(300)])
     broker.clock.advance(seconds=1)  # a pass that is due has run then
@@ -178,10 +172,10 @@ def test_delete_retention_ms_lets_deleted_keys_go(broker):
     topic = broker.create_topic("t", configs={**TOPIC, "delete.retention.ms": "60000"})
     send(broker, topic, [(b"gone", b"v"), (b"gone", None)])
     fill(broker, topic)
-    wait_for(lambda: keys(broker, topic).count(b"gone") == 1)
+    soon(lambda: keys(broker, topic).count(b"gone") == 1)
     broker.clock.advance(seconds=120)
     fill(broker, topic)
-    wait_for(lambda: b"gone" not in keys(broker, topic))
+    soon(lambda: b"gone" not in keys(broker, topic))
 
 
 def test_compact_and_delete_together(broker):
@@ -189,7 +183,7 @@ def test_compact_and_delete_together(broker):
         "t", configs={**TOPIC, "cleanup.policy": "compact,delete", "retention.ms": "600000"}
     )
     fill(broker, topic)
-    wait_for(lambda: len(broker.records(topic)) < 400)
+    soon(lambda: len(broker.records(topic)) < 400)
     broker.clock.advance(seconds=1200)
     assert len(broker.records(topic)) == 0
 
@@ -201,7 +195,7 @@ def test_log_cleanup_policy_is_that_of_topics_without_their_own(tmp_path):
         configs = {name: value for name, value in TOPIC.items() if name != "cleanup.policy"}
         topic = broker.create_topic("t", configs=configs)
         fill(broker, topic)
-        wait_for(lambda: len(broker.records(topic)) < 400)
+        soon(lambda: len(broker.records(topic)) < 400)
 
 
 def test_a_damaged_log_is_left_as_it_is_and_said(tmp_path, caplog):
@@ -216,7 +210,7 @@ def test_a_damaged_log_is_left_as_it_is_and_said(tmp_path, caplog):
         caplog.at_level(logging.ERROR, "barnabas.cleaner"),
         Broker({"log.dirs": str(tmp_path), **SETTINGS}) as broker,
     ):
-        wait_for(lambda: broker.node.running.cleaner.uncleanable_count == 1)
+        soon(lambda: broker.node.running.cleaner.uncleanable_count == 1)
         broker.clock.advance(ms=100)  # the cleaner looks at it again
     assert path.read_bytes() == before
     lines = [row.message for row in caplog.records]

@@ -1,13 +1,13 @@
 """Topics, their configurations and groups, administered with each library's own admin client."""
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
 from compat.administrators import ADMINISTRATORS, Administrator, Aio
 from compat.matrix import cannot_run_client
-from compat.support import CALL_TIMEOUT_S, Broker, Wire, produce_batch
+from compat.support import Broker, Wire, produce_batch
+from waiting import soon
 
 from barnabas.wire import request
 from barnabas.wire.headers import encode_request
@@ -28,19 +28,11 @@ def name() -> str:
     return f"administered-{uuid.uuid4().hex[:8]}"
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Kafka carries out some requests after the response."""
-    deadline = time.monotonic() + CALL_TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.05)
-
-
 def test_topics_come_grow_are_configured_and_go(
     admin: Administrator, broker: Broker, name: str
 ) -> None:
     admin.create(name, 2, {"retention.ms": "5000"})
-    wait_for(lambda: name in admin.topics())
+    soon(lambda: name in admin.topics())
     with pytest.raises(Exception, match=r"(?i)exist"):
         admin.create(name, 2, {})
     if admin.configures:
@@ -48,12 +40,12 @@ def test_topics_come_grow_are_configured_and_go(
         assert admin.config(name, "retention.ms") == "5000"
         assert admin.config(name, "cleanup.policy") == "delete"
         admin.alter(name, "retention.ms", "7000")
-        wait_for(lambda: admin.config(name, "retention.ms") == "7000")
+        soon(lambda: admin.config(name, "retention.ms") == "7000")
         admin.grow(name, 3)
-        wait_for(lambda: admin.partitions(name) == 3)
+        soon(lambda: admin.partitions(name) == 3)
         produce_batch(broker.address, name, [b"v"], partition=2)
     admin.delete_topic(name)
-    wait_for(lambda: name not in admin.topics())
+    soon(lambda: name not in admin.topics())
 
 
 def test_groups_are_listed_and_deleted(
@@ -70,11 +62,11 @@ def test_groups_are_listed_and_deleted(
             told = wire.call(8, 7, committed).topics[0].partitions[0].errorCode
             return bool(told == 0)
 
-        wait_for(commit)  # until the coordinator is available
-    wait_for(lambda: name in admin.groups())
+        soon(commit)  # until the coordinator is available
+    soon(lambda: name in admin.groups())
     if not isinstance(admin, Aio):
         admin.delete_group(name)
-        wait_for(lambda: name not in admin.groups())
+        soon(lambda: name not in admin.groups())
 
 
 def test_bytes_behind_a_request_are_passed_over(broker: Broker) -> None:

@@ -5,6 +5,7 @@ import json
 import time
 
 import pytest
+from waiting import soon
 
 from barnabas.controller.features import (
     FEATURES,
@@ -193,7 +194,7 @@ def test_no_level_is_higher_than_every_registered_broker_supports(tree, caplog):
     with pytest.raises(InvalidUpdateVersion, match=refused):
         features.update([FeatureUpdate("group.version", 1, UPGRADE)])
     assert [level for level, _ in itertools.groupby(heard)] == [2, 1, 0]
-    wait_until(lambda: features.epoch >= epoch + 2)  # clients take levels of a later epoch only
+    soon(lambda: features.epoch >= epoch + 2)  # clients take levels of a later epoch only
 
 
 def test_levels_stay_at_0_after_a_broker_of_kafka_has_left(tree, caplog):
@@ -203,10 +204,10 @@ def test_levels_stay_at_0_after_a_broker_of_kafka_has_left(tree, caplog):
     features, other = features_on(tree), features_on(tree)
     for one in (features, other):
         one.apply(state(b1=2, b7=None))
-    wait_until(lambda: tree.get(znodes.FEATURES_PATH)[0] != znodes.NO_FEATURES)
+    soon(lambda: tree.get(znodes.FEATURES_PATH)[0] != znodes.NO_FEATURES)
     data = tree.get(znodes.FEATURES_PATH)[0]
     assert json.loads(data) == {**json.loads(znodes.NO_FEATURES), "barnabas_held": True}
-    wait_until(lambda: features.level("group.version") == 0)
+    soon(lambda: features.level("group.version") == 0)
     features.apply(state(b1=2))
     assert features.finalized() == {"metadata.version": 30}
     assert "still at level 0" in caplog.text and "cluster features group.version=2" in caplog.text
@@ -214,7 +215,7 @@ def test_levels_stay_at_0_after_a_broker_of_kafka_has_left(tree, caplog):
     again.apply(state(b1=2))
     assert again.finalized() == {"metadata.version": 30}
     again.update([FeatureUpdate("group.version", 1, UPGRADE)])
-    wait_until(lambda: features.level("group.version") == 1)
+    soon(lambda: features.level("group.version") == 1)
     assert znodes.decode_features(tree.get(znodes.FEATURES_PATH)[0]) == ({"group.version": 1}, True)
 
 
@@ -223,17 +224,10 @@ def test_another_writer_of_the_node_does_not_lift_the_hold(tree):
     tree.create(znodes.FEATURES_PATH, znodes.NO_FEATURES)
     features = features_on(tree)
     features.apply(state(b1=2, b7=None))
-    wait_until(lambda: b"held" in tree.get(znodes.FEATURES_PATH)[0])
+    soon(lambda: b"held" in tree.get(znodes.FEATURES_PATH)[0])
     tree.set(znodes.FEATURES_PATH, znodes.encode_features(FeatureLevels({})))
-    wait_until(lambda: b"held" in tree.get(znodes.FEATURES_PATH)[0])
+    soon(lambda: b"held" in tree.get(znodes.FEATURES_PATH)[0])
     assert b'"version":2' in tree.get(znodes.FEATURES_PATH)[0]
-
-
-def wait_until(found):
-    deadline = time.monotonic() + 10
-    while not found():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def test_kafka_2_8_can_read_what_a_broker_registers():

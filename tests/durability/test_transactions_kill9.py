@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from compat.support import Broker
 from transactions.dialogue import Talk
+from waiting import soon
 
 from barnabas.wire.batches import decode_batches
 
@@ -18,7 +18,6 @@ SETTINGS = {
     "offsets.topic.num.partitions": "2",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
-WAIT_S = 30
 CLIENT_KILLS, BROKER_KILLS = 12, 8
 
 
@@ -44,13 +43,6 @@ def committed_values(talk, index=0):
         elif not (batch.transactional and batch.producer_id in aborting):
             found += [record.value for record in batch.records]
     return found, told.lastStableOffset, told.highWatermark
-
-
-def wait_until(what, condition):
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 CLIENT = """
@@ -93,7 +85,7 @@ def test_a_client_killed_between_produce_and_its_end_leaves_all_or_nothing(tmp_p
             client.wait()
             assert said[0].startswith("produced"), said
             # All acknowledged ones are there, and perhaps one more, whose response was lost.
-            wait_until("readers go on", lambda: talk.state() in ("CompleteCommit", "CompleteAbort"))
+            soon(lambda: talk.state() in ("CompleteCommit", "CompleteAbort"), "readers go on")
             told = [int(row.split()[1]) for row in said if row.startswith("committed")]
             found = committed_values(talk)[0]
             assert found == [b"%d" % i for i in range(len(found))]
@@ -199,8 +191,8 @@ def test_offsets_of_a_transaction_are_known_after_a_kill(tmp_path, commit):
         talk.coordinator(talk.group, 0)
         assert talk.committed() == (0, [(88, -1)])  # unstable: the transaction has not ended
         assert talk.end(producer, commit) == 0
-        wait_until("the end", lambda: talk.state().startswith("Complete"))
-        wait_until("stable", lambda: talk.committed()[1][0][0] == 0)
+        soon(lambda: talk.state().startswith("Complete"), "the end")
+        soon(lambda: talk.committed()[1][0][0] == 0, "stable")
         assert talk.committed() == (0, [(0, 7 if commit else -1)])
     finally:
         broker.stop()

@@ -24,6 +24,7 @@ from groups.member_talk import (
     started,
     sync_body,
 )
+from waiting import soon
 
 from barnabas.coordinator.coordinators import RANDOM_TOGETHER, RandomUuids
 from barnabas.coordinator.groups.classic_group import PREPARING
@@ -200,15 +201,8 @@ def test_heartbeats_keep_a_member_and_silence_does_not(broker, pair):
         broker.clock.advance(seconds=4)
         if leader.heartbeat() != NONE:
             break
-    assert eventually(lambda: set(group_of(broker).members) == {leader.id})
+    soon(lambda: set(group_of(broker).members) == {leader.id})
     assert follower.heartbeat() == UNKNOWN_MEMBER
-
-
-def eventually(true):
-    deadline = time.monotonic() + WAIT_S
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return true()
 
 
 def test_a_waiting_member_is_not_silent(broker):
@@ -236,7 +230,7 @@ def test_a_synced_member_is_not_late(broker):
         broker.clock.advance(seconds=7)
         for member in members:
             member.heartbeat()
-    assert eventually(lambda: set(group_of(broker).members) == {leader.id, synced.id})
+    soon(lambda: set(group_of(broker).members) == {leader.id, synced.id})
     assert late.heartbeat() == UNKNOWN_MEMBER
 
 

@@ -21,6 +21,7 @@ from durability.broker_process import BrokerProcess, free_port
 from history.checker import check
 from history.group_member import ILLEGAL_GENERATION, UNKNOWN_MEMBER
 from history.model import Operation, Outcome, now, parse
+from waiting import soon
 
 from barnabas.wire import request
 
@@ -32,7 +33,6 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "2",
 }
-WAIT_S = 30.0
 WORK_S = 0.4
 REBALANCES_STRUCK_MAX = 6
 TESTS = Path(__file__).resolve().parents[1]
@@ -86,13 +86,6 @@ class Member:
             self.process.stdout.close()
 
 
-def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
 def share(members: list[Member]) -> int:
     """Waits until exactly these members own all partitions. Returns the generation."""
 
@@ -103,7 +96,7 @@ def share(members: list[Member]) -> int:
         owned = [at for member in members for at in member.of("assigned")[-1]["partitions"]]
         return sorted(owned) == list(range(PARTITIONS))
 
-    wait_for(f"{[member.name for member in members]} share nothing", is_shared)
+    soon(is_shared, f"{[member.name for member in members]} share nothing")
     return members[0].generation()
 
 
@@ -114,7 +107,7 @@ def pause_past_the_session(member: Member, others: list[Member], chance: random.
     assert share(others) > before
     time.sleep(chance.uniform(0, 0.3))
     member.process.send_signal(signal.SIGCONT)
-    wait_for("it is not told that it is out", lambda: len(member.of("refused")) > refused)
+    soon(lambda: len(member.of("refused")) > refused, "it is not told that it is out")
     told = member.of("refused")[refused]
     assert told["generation"] == before
     assert told["code"] in (ILLEGAL_GENERATION, UNKNOWN_MEMBER)
@@ -128,7 +121,7 @@ def kill_during_a_rebalance(
     before = {one: len(one.of("joining")) for one in members}
     members.append(Member(addresses, len(members)))
     # Not whether one is joining now: a rebalance may end between two checks.
-    wait_for("nobody joins", lambda: any(len(one.of("joining")) > n for one, n in before.items()))
+    soon(lambda: any(len(one.of("joining")) > n for one, n in before.items()), "nobody joins")
     kill()
     time.sleep(0.05)  # their output from before the kill has arrived
     return any(one.generation() < 0 for one in members)

@@ -6,6 +6,7 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from durability.broker_process import BrokerProcess, free_port
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.cext.record.records import Record
@@ -20,13 +21,6 @@ SCHEMA = {
     "required": ["id"],
     "properties": {"id": {"type": "integer"}},
 }
-
-
-def wait_for(condition, seconds=15):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert condition()
 
 
 def values(broker, topic):
@@ -192,7 +186,7 @@ def test_audit_counts_add_up_to_what_was_sent():
         expected = {
             (topic, minute): (10 * minute, 60 * minute) for topic in topics for minute in (5, 6)
         }
-        wait_for(lambda: counts() == expected)
+        soon(lambda: counts() == expected)
 
 
 # -- delayed delivery -----------------------------------------------------------------------------
@@ -216,14 +210,14 @@ def test_a_delayed_record_is_appended_when_it_is_due_and_looks_as_it_was_sent():
         assert sender.send(topic, rows) == 0
         assert values(broker, topic) == [b"at once", b"past"]
         broker.clock.advance(minutes=31)
-        wait_for(lambda: len(values(broker, topic)) == 3)
+        soon(lambda: len(values(broker, topic)) == 3)
         broker.clock.advance(minutes=31)
-        wait_for(lambda: len(values(broker, topic)) == 4)
+        soon(lambda: len(values(broker, topic)) == 4)
         found = broker.records(topic)
         assert [row.value for row in found[2:]] == [b"in half an hour", b"in an hour"]
         assert [row.offset for row in found] == [0, 2, 4, 5]
         assert [(row.key, tuple(row.headers)) for row in found[2:]] == [(b"k", (("h", b"1"),))] * 2
-        wait_for(lambda: broker.node.loaded.logs.get("__delayed", 0).handle.start_offset >= 2)
+        soon(lambda: broker.node.loaded.logs.get("__delayed", 0).handle.start_offset >= 2)
 
 
 def test_delayed_records_and_ones_without_a_number_of_ms(produce, broker):
@@ -256,7 +250,7 @@ def test_delayed_records_survive_a_restart_and_are_delivered_once(tmp_path, plug
         broker.restart()
         assert values(broker, topic) == []
         broker.clock.advance(minutes=11)
-        wait_for(lambda: len(values(broker, topic)) == 50)
+        soon(lambda: len(values(broker, topic)) == 50)
         broker.restart()
         broker.clock.advance(minutes=11)
         time.sleep(0.1)

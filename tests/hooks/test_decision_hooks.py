@@ -6,6 +6,7 @@ import time
 
 import pytest
 from installed_plugins import install
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.cext.record.records import Record
@@ -49,13 +50,6 @@ def registered(broker, hook, answer, name="probe"):
     exec(source, known)  # noqa: S102 - the hook's own argument list
     setattr(Probe, hook, hookimpl(known[hook]))
     return broker.node.plugins.registry.register(Probe(), name), calls
-
-
-def wait_for(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.005)
-    assert condition()
 
 
 @pytest.fixture
@@ -112,10 +106,10 @@ def test_should_flush(answer):
         with Sender(plain.bootstrap_servers) as sender:
             sender.send(topic, [b"a"])
         _, calls = registered(plain, "should_flush", answer)
-        wait_for(lambda: len(calls) >= 1)
+        soon(lambda: len(calls) >= 1)
         handle = plain.node.loaded.logs.get(topic, 0).handle
         if answer is True:
-            wait_for(lambda: handle.flushed_offset == 1)
+            soon(lambda: handle.flushed_offset == 1)
         else:
             time.sleep(0.05)
             assert handle.flushed_offset == 0
@@ -207,7 +201,7 @@ def test_topics_of_the_broker_itself_are_not_asked_about(broker, produce):
     consumer.subscribe(["none"])
     consumer.poll(2)
     consumer.close()
-    wait_for(lambda: "__consumer_offsets" in broker.node.cluster().topics)
+    soon(lambda: "__consumer_offsets" in broker.node.cluster().topics)
 
 
 def test_check_config_change(broker, topic):
@@ -271,10 +265,10 @@ def test_the_life_of_a_broker_and_of_its_partitions(tmp_path, recorder):
     with Broker(data | {"plugins": "recorder"}) as broker:
         assert recorder[:2] == [("started", True), ("led", "old", 0, recorder[1][3])]
         broker.create_topic("new", partitions=2)
-        wait_for(lambda: len(recorder) == 4)
+        soon(lambda: len(recorder) == 4)
         assert recorder[2:] == [("led", "new", 0, 0), ("led", "new", 1, 0)]
         broker.delete_topic("new")
-        wait_for(lambda: len(recorder) == 6)
+        soon(lambda: len(recorder) == 6)
         assert sorted(recorder[4:]) == [("lost", "new", 0), ("lost", "new", 1)]
     assert recorder[6:] == [("stopping",)]
 
@@ -288,7 +282,7 @@ def test_metrics_are_reported(recorder):
         return bool(reports)
 
     with Broker({"plugins": "recorder", "plugins.report.interval.ms": 100}):
-        wait_for(is_told)  # a report during the start has fewer metrics
+        soon(is_told)  # a report during the start has fewer metrics
     metrics = reports[0]
     assert metrics[brokers] == 1
     assert metrics['barnabas_plugin_calls_total{plugin="recorder",hook="broker_started"}'] == 1

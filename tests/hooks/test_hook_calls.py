@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from waiting import soon
 
 from barnabas.hooks.calls import FAILED, Calls
 from barnabas.hooks.options import COMMON, parse
@@ -18,13 +19,6 @@ def plugin_of(function, *arguments, **options):
     texts = {key.replace("_", "."): str(value) for key, value in options.items()}
     row = Implementation(function, arguments)
     return Plugin("p", {HOOK: row}, common=parse("p", COMMON, texts))
-
-
-def wait_for(condition):
-    end = time.monotonic() + 10
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.002)
-    assert condition()
 
 
 def test_a_hook_gets_the_arguments_that_it_takes_on_a_thread_of_its_plugin():
@@ -47,7 +41,7 @@ def test_threads_are_used_again_and_end_with_the_plugin():
         calls.call(plugin, HOOK, {})
     assert len(seen) == 1
     calls.close(plugin)
-    wait_for(lambda: not any(t.ident in seen for t in threading.enumerate()))
+    soon(lambda: not any(t.ident in seen for t in threading.enumerate()))
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt()])
@@ -78,7 +72,7 @@ def test_a_call_beyond_its_budget_is_answered_in_time_and_its_thread_left_behind
     assert 0.02 <= time.monotonic() - began < 5
     assert (plugin.overruns, plugin.abandoned, plugin.off) == (1, 1, "")
     go_on.set()
-    wait_for(lambda: plugin.abandoned == 0)
+    soon(lambda: plugin.abandoned == 0)
     assert calls.call(plugin, HOOK, {}) is True
     assert plugin.in_a_row == 0
 
@@ -94,7 +88,7 @@ def test_a_plugin_that_hangs_is_put_off_after_so_many_threads(caplog):
     hanging = set(threading.enumerate()) - before
     assert len(hanging) == 3
     go_on.set()
-    wait_for(lambda: not any(thread.is_alive() for thread in hanging))
+    soon(lambda: not any(thread.is_alive() for thread in hanging))
 
 
 def test_failures_in_a_row_put_a_plugin_off_and_a_success_between_them_does_not():

@@ -6,7 +6,7 @@ import pytest
 from compat.support import Wire
 from durability.broker_process import BrokerProcess, free_port
 from node.test_settings import create, metadata, produce
-from testing.processes import eventually
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.cext.memory.descriptors import log_files_open
@@ -62,7 +62,7 @@ def test_strangers_hold_all_connections(tmp_path):
             for _ in range(SEGMENTS):
                 assert produce(wire, "first", bytes(SEGMENT_BYTES - 1000)).errorCode == 0
             assert len(list((tmp_path / "first-0").glob("*.log"))) == SEGMENTS
-        eventually(lambda: is_served_again(broker))
+        soon(lambda: is_served_again(broker))
 
 
 def is_served_again(broker):

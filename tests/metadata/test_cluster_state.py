@@ -3,10 +3,10 @@
 import logging
 import os
 import threading
-import time
 from dataclasses import replace
 
 import pytest
+from waiting import soon
 
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterStateReader, PartitionUpdate
@@ -47,13 +47,6 @@ def tree(tmp_path):
         tree.ensure_path(path)
     yield tree
     tree.close()
-
-
-def soon(condition):
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "never came"
-        time.sleep(0.002)
 
 
 def test_an_empty_tree_gives_an_empty_state(tmp_path):

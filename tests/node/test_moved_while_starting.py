@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from testing.processes import eventually
+from waiting import soon
 
 import barnabas.node
 from barnabas import Broker
@@ -30,7 +30,7 @@ def test_its_log_is_deleted_though_it_was_loaded(tmp_path, settings, monkeypatch
         here = assignment.partitions[1]
         moved = replace(assignment, partitions={0: (here[0] + 1,), 1: here})
         tree.set(path, moved.encode())
-        eventually(lambda: reader.state.topics["t"].partitions[0].replicas == (here[0] + 1,))
+        soon(lambda: reader.state.topics["t"].partitions[0].replicas == (here[0] + 1,))
         return whole(loaded)
 
     monkeypatch.setattr(barnabas.node, "bind_listeners", bind_listeners)

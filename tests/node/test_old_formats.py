@@ -1,7 +1,6 @@
 """A running broker and requests of old clients: settings, memory and metrics."""
 
 import socket
-import time
 from contextlib import ExitStack
 
 import pytest
@@ -11,6 +10,7 @@ from oracle.old_fetch import fetch_body, form
 from oracle.old_produce import GZIP, inner, wrapper
 from oracle.old_requests import fetch_old, produce_old
 from telemetry.conftest import Watched
+from waiting import soon
 
 from barnabas.wire.headers import encode_request
 
@@ -50,7 +50,7 @@ def test_consumers_that_do_not_read_hold_no_more_memory_than_the_limit(tmp_path)
         slow = [stack.enter_context(small_socket(broker)) for _ in range(30)]
         for connection in slow:
             connection.sendall(asked)
-        wait_until(lambda: conversions.memory_waits > 10 and conversions.memory_bytes > limit / 2)
+        soon(lambda: conversions.memory_waits > 10 and conversions.memory_bytes > limit / 2)
         page = Watched(broker).page()
         assert limit / 2 < value_of(page, "barnabas_conversion_memory_bytes") <= limit
         assert value_of(page, "barnabas_conversion_memory_waits_total") > 10
@@ -59,7 +59,7 @@ def test_consumers_that_do_not_read_hold_no_more_memory_than_the_limit(tmp_path)
             connection.close()
         for connection in slow[1::2]:
             assert len(answer_of(connection)) > 900_000
-        wait_until(lambda: conversions.memory_bytes == 0)
+        soon(lambda: conversions.memory_bytes == 0)
 
 
 def small_socket(broker) -> socket.socket:
@@ -74,13 +74,6 @@ def small_socket(broker) -> socket.socket:
 def answer_of(connection: socket.socket) -> bytes:
     with connection.makefile("rb") as file:
         return file.read(int.from_bytes(file.read(4), "big"))
-
-
-def wait_until(holds) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("codec", [0, GZIP])

@@ -4,7 +4,8 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from testing.processes import eventually, held, left_since
+from testing.processes import held, left_since
+from waiting import soon
 
 import barnabas.node
 from barnabas.config import BrokerConfig
@@ -34,7 +35,7 @@ def fail(*_, **__):
 
 
 def check_undone(node, tmp_path, before, has_logs):
-    eventually(lambda: not left_since(before))  # the kernel forgets a joined thread a little later
+    soon(lambda: not left_since(before))  # the kernel forgets a joined thread a little later
     assert node.metrics.address is None
     assert (tmp_path / ".kafka_cleanshutdown").exists() is has_logs
     again = new_node(tmp_path)
@@ -90,7 +91,7 @@ def test_a_step_of_a_stop_that_fails_does_not_keep_the_others_from_running(tmp_p
     node._configured.undo.callback(fail)
     with pytest.raises(UnusableDirectory, match="planted"):
         node.stop()
-    eventually(lambda: not left_since(before))  # the kernel forgets a joined thread a little later
+    soon(lambda: not left_since(before))  # the kernel forgets a joined thread a little later
     node.stop()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 from durability.broker_process import BrokerProcess, free_port
-from testing.processes import eventually
+from waiting import soon
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "etc" / "barnabas.service"
@@ -128,7 +128,7 @@ def traced(tmp_path_factory):
     with BrokerProcess(data, free_port(), {"metrics.port": 0}, before) as broker:
         produce_and_consume(broker.address)
         assert broker.stop() == 0
-    eventually(lambda: "exit_group(0)" in trace.read_text())  # strace ends after the broker
+    soon(lambda: "exit_group(0)" in trace.read_text())  # strace ends after the broker
     found = map(CALL.match, trace.read_text().splitlines())
     return data, [match.groups() for match in found if match]
 

@@ -6,17 +6,11 @@ import time
 
 import pytest
 from reactor.network import Served, echo, is_closed, request, response
+from waiting import soon
 
 
 def network_threads():
     return sum(thread.name.startswith("network-") for thread in threading.enumerate())
-
-
-def eventually(holds, seconds=8.0):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_more_threads_take_new_connections():
@@ -55,7 +49,7 @@ def test_fewer_threads_answer_what_is_in_work_and_close_the_rest():
         assert network_threads() - before == 2
         gate.set()
         assert [response(c)[0] for c in connections[:2]] == [1, 1]
-        eventually(lambda: network_threads() - before == 1)
+        soon(lambda: network_threads() - before == 1)
         counters = served.eventually(lambda c: c["connection_count"] == 2)
         assert len(counters["threads"]) == 1
         assert counters["requests"] == 2, "what the ended thread did still counts"
@@ -163,7 +157,7 @@ def test_threads_come_and_go_under_load():
             served.reactor.resize(chance.randint(1, 6))
             time.sleep(0.02)
         before = list(answered)
-        eventually(lambda: all(now > was for now, was in zip(answered, before, strict=True)))
+        soon(lambda: all(now > was for now, was in zip(answered, before, strict=True)))
         stop.set()
         for thread in threads:
             thread.join(10)

@@ -7,8 +7,8 @@ import types
 
 import pytest
 from security.login_broker import login_broker
-from testing.processes import eventually
 from tls.tls_broker import AUTHORITY, OWN, pem_settings, tls_broker, trust_settings
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.config import ConfigError, providers
@@ -95,7 +95,7 @@ def test_a_renewed_key_that_others_may_read_is_not_used(tmp_path, caplog):
         beside = issued.write(tmp_path / "new.pem")
         beside.chmod(0o644)
         os.replace(beside, tmp_path / "broker.pem")
-        eventually(lambda: "keeps its certificates" in caplog.text)
+        soon(lambda: "keeps its certificates" in caplog.text)
         assert "chmod 600" in caplog.text
 
 

@@ -21,10 +21,10 @@ from security.test_rules_under_load import (
     wait_for,
     write,
 )
-from testing.processes import eventually
 from tls.test_listener import asked
 from tls.test_principals import mutual
 from tls.tls_broker import CLIENTS, client_context, tls_broker
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.config import ConfigError
@@ -108,7 +108,7 @@ def with_topic(ruled):
 
 def find_group(wire):
     """The first search makes the topic of offsets."""
-    eventually(lambda: wire.call(10, 3, request(10).cls(key="g", keyType=0)).errorCode == 0)
+    soon(lambda: wire.call(10, 3, request(10).cls(key="g", keyType=0)).errorCode == 0)
 
 
 def commit(wire):
@@ -203,7 +203,7 @@ def test_super_users_are_not_asked_about(tmp_path, gate):
     with gated(tmp_path, **{"super.users": "User:ANONYMOUS"}) as ruled, with_topic(ruled) as wire:
         assert [ask(wire) for ask in (write, read, metadata)] == [0, 0, 0]
         find_group(wire)
-        eventually(lambda: commit(wire) == 0)
+        soon(lambda: commit(wire) == 0)
 
 
 def test_what_native_handlers_keep_is_asked_once_until_the_rules_change(broker, gate):
@@ -374,7 +374,7 @@ def test_it_makes_a_principal_of_a_certificate(tmp_path, plugins, caplog):
         names.answer = plugins.Reject("no")
         with pytest.raises((OSError, EOFError)):
             asked(served.port, client_context(issued, tmp_path))
-        eventually(lambda: "login: Authentication failed: no" in caplog.text)
+        soon(lambda: "login: Authentication failed: no" in caplog.text)
     seen = names.seen[0]
     assert seen.subject == "CN=alice,O=Example" and seen.mechanism == seen.user == ""
     assert ssl.DER_cert_to_PEM_cert(seen.certificate) in issued.certificate_pem

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from oracle.follower import Follower
 from oracle.log_builder import Disk, batch
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.cext.log.log_handle import LogHandle
@@ -22,16 +23,8 @@ from barnabas.server.replica_fetchers import (
     ReplicaFetchers,
 )
 
-SOON_S = 20
 CONSUMER = -1  # the leaders have no followers: they answer as they answer consumers
 SETTINGS = FetchSettings(wait_max_ms=50, backoff_ms=20)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SOON_S
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.005)
 
 
 def threads(broker_id: int) -> list[str]:
@@ -129,9 +122,9 @@ def test_partitions_are_copied_by_the_threads_of_their_leader(made):
     for number in range(40):
         pair.append(number, number % 4)
     for index in range(4):
-        until(lambda index=index: pair.are_equal(index))
+        soon(lambda index=index: pair.are_equal(index))
         assert pair.copy(index).leader_epochs() == pair.log(index).leader_epochs()
-        until(
+        soon(
             lambda index=index: (
                 pair.follower.high_watermark("t", index) == pair.log(index).end_offset
             )
@@ -145,38 +138,38 @@ def test_a_broker_that_registers_again_fetches_with_its_new_epoch(made):
     pair = made(epoch=lambda: epoch)
     pair.fetchers.follow({("t", 0): pair.leader()})
     (fetcher,) = pair.fetchers._fetchers.values()
-    until(lambda: fetcher.fetches.broker_epoch == 7)
+    soon(lambda: fetcher.fetches.broker_epoch == 7)
     epoch = 9
-    until(lambda: fetcher.fetches.broker_epoch == 9)
+    soon(lambda: fetcher.fetches.broker_epoch == 9)
 
 
 def test_a_partition_that_is_not_followed_any_more_is_left_alone(made):
     pair = made(partitions=2)
     pair.fetchers.follow({("t", 0): pair.leader(), ("t", 1): pair.leader()})
     pair.append(5)
-    until(pair.are_equal)
+    soon(pair.are_equal)
     pair.fetchers.follow({("t", 0): None})
     pair.append(5)
     pair.append(3, 1)
-    until(lambda: pair.are_equal(1))
+    soon(lambda: pair.are_equal(1))
     assert pair.copy().end_offset == 5
     pair.fetchers.follow({("t", 0): pair.leader()})
-    until(pair.are_equal)
+    soon(pair.are_equal)
     pair.fetchers.follow({("t", 0): None, ("t", 1): None})
-    until(lambda: not threads(1))
+    soon(lambda: not threads(1))
 
 
 def test_a_partition_moves_to_another_leader(made):
     pair = made()
     pair.fetchers.follow({("t", 0): pair.leader(broker_id=1)})
     pair.append(5)
-    until(pair.are_equal)
+    soon(pair.are_equal)
     pair.begin_epoch(1)
     pair.fetchers.follow({("t", 0): pair.leader(1, broker_id=3)})
     assert threads(3) == ["fetcher-3-0"]
-    until(lambda: not threads(1))
+    soon(lambda: not threads(1))
     pair.append(5, epoch=1)
-    until(pair.are_equal)
+    soon(pair.are_equal)
     assert pair.copy().leader_epochs() == [(0, 0), (1, 5)]
 
 
@@ -185,13 +178,13 @@ def test_a_leader_that_comes_back_is_fetched_from_again(made, caplog):
     pair = made(address=lambda broker_id: addresses[0])
     with caplog.at_level(logging.INFO, "barnabas.replicas"):
         pair.fetchers.follow({("t", 0): pair.leader()})
-        until(lambda: "cannot fetch from broker 1" in caplog.text)
+        soon(lambda: "cannot fetch from broker 1" in caplog.text)
         addresses[0] = None
-        until(lambda: "it is not alive" in caplog.text)
+        soon(lambda: "it is not alive" in caplog.text)
         pair.append(5)
         addresses[0] = pair.address
-        until(pair.are_equal)
-        until(lambda: "fetching from broker 1 again" in caplog.text)
+        soon(pair.are_equal)
+        soon(lambda: "fetching from broker 1 again" in caplog.text)
     assert len([r for r in caplog.records if "cannot fetch" in r.message]) == 2
 
 
@@ -199,7 +192,7 @@ def test_a_stop_does_not_wait_for_an_answer(made):
     pair = made(settings=FetchSettings(wait_max_ms=30_000))
     pair.append(1)
     pair.fetchers.follow({("t", 0): pair.leader()})
-    until(pair.are_equal)  # the next request waits at the leader
+    soon(pair.are_equal)  # the next request waits at the leader
     began = time.monotonic()
     pair.fetchers.stop()
     assert time.monotonic() - began < 10
@@ -218,9 +211,9 @@ def test_records_that_the_leader_does_not_have_are_truncated(made, caplog):
     pair.append(4, epoch=1)
     with caplog.at_level(logging.INFO, "barnabas.replicas"):
         pair.fetchers.follow({("t", 0): pair.leader(1)})
-        until(pair.are_equal)
+        soon(pair.are_equal)
     assert pair.copy().leader_epochs() == [(0, 0), (1, 3)]
-    until(lambda: pair.truncated == [("t", 0)])
+    soon(lambda: pair.truncated == [("t", 0)])
     (line,) = [r for r in caplog.records if "truncated" in r.message]
     assert line.levelno == logging.INFO
     assert "t-0: truncated from offset 6 to 3: its leader ends epoch 0 there" in line.message
@@ -245,16 +238,16 @@ def test_a_failure_concerns_its_own_partition_only(made, caplog, monkeypatch):
 
     monkeypatch.setattr(replica_fetchers, "truncate_to_epoch", truncate)
     pair.fetchers.follow({("t", index): pair.leader(1) for index in range(3)})
-    until(lambda: pair.are_equal(0) and pair.are_equal(2))
+    soon(lambda: pair.are_equal(0) and pair.are_equal(2))
     pair.append(5, 0, epoch=1)
-    until(pair.are_equal)
+    soon(pair.are_equal)
     (line,) = [r for r in caplog.records if r.levelno == logging.ERROR]
     assert "t-1: following it failed" in line.message
     assert pair.copy(1).end_offset == 6
     assert pair.fetchers.states()["t", 1][3]
     monkeypatch.undo()
     pair.fetchers.follow({("t", 1): pair.leader(1)})
-    until(lambda: pair.are_equal(1))
+    soon(lambda: pair.are_equal(1))
 
 
 def test_a_request_that_waits_is_dropped_for_new_partitions_once_in_its_time(made, monkeypatch):
@@ -284,11 +277,11 @@ def test_a_request_that_waits_is_dropped_for_new_partitions_once_in_its_time(mad
         pair.fetchers.follow({("t", index): pair.leader(epoch) for index in indexes})
 
     follow(0)
-    until(lambda: len(asked) == 1)
+    soon(lambda: len(asked) == 1)
     follow(1, 2)
-    until(lambda: pair.are_equal(1) and pair.are_equal(2))
+    soon(lambda: pair.are_equal(1) and pair.are_equal(2))
     assert len(dropped) == 1
-    until(lambda: len(asked) == 3)  # the dropped one, one with records, one that waits
+    soon(lambda: len(asked) == 3)  # the dropped one, one with records, one that waits
     follow(0, 1, 2)  # nothing new
     follow(3)  # too soon after the last drop
     assert len(dropped) == 1 and pair.copy(3).end_offset == 0
@@ -296,7 +289,7 @@ def test_a_request_that_waits_is_dropped_for_new_partitions_once_in_its_time(mad
     follow(0, 1, 2, 3)
     assert len(dropped) == 1
     follow(4)
-    until(lambda: pair.are_equal(3) and pair.are_equal(4))
+    soon(lambda: pair.are_equal(3) and pair.are_equal(4))
     assert len(dropped) == 2
 
 
@@ -307,7 +300,7 @@ def test_a_log_behind_the_leaders_start_begins_there(made):
     for _ in range(5):
         pair.copy().append(batch(b"old"), leader_epoch=0)
     pair.fetchers.follow({("t", 0): pair.leader()})
-    until(pair.are_equal)
+    soon(pair.are_equal)
     assert (pair.copy().start_offset, pair.copy().end_offset) == (20, 50)
 
 
@@ -318,7 +311,7 @@ def test_a_start_inside_a_batch_is_followed(made):
     pair.table.partition("t", 0).appended()
     pair.log().advance_log_start(23)
     pair.fetchers.follow({("t", 0): pair.leader()})
-    until(pair.are_equal)
+    soon(pair.are_equal)
     assert pair.copy().segments()[0].base_offset == 20
 
 
@@ -328,11 +321,11 @@ def test_a_truncation_below_the_high_watermark_is_an_error_of_the_log(made, capl
     handle = pair.follower.table.partition("t", 0)
     pair.append(9)
     pair.fetchers.follow({("t", 0): pair.leader()})
-    until(lambda: handle.high_watermark == 9)
+    soon(lambda: handle.high_watermark == 9)
     pair.fetchers.follow({("t", 0): None})
     pair.log().truncate_to(4)
     pair.fetchers.follow({("t", 0): pair.leader()})
-    until(lambda: handle.high_watermark == 4 == pair.copy().end_offset)
+    soon(lambda: handle.high_watermark == 4 == pair.copy().end_offset)
     (line,) = [r for r in caplog.records if "truncated" in r.message]
     assert line.levelno == logging.ERROR
     assert "from offset 9 to 4, below the high watermark 9" in line.message

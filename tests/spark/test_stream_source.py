@@ -1,12 +1,11 @@
 """Structured Streaming reads topics through the format `barnabas`, into parquet."""
 
-import time
-
 import pytest
 from confluent_kafka import Producer
 from scan.scan_rows import KEPT, consumed, produce
 from spark.queries import group_stands, landed, run_once, stream, to_parquet
 from spark.some_rows import rows, transactions
+from waiting import soon
 
 from barnabas.spark.progress import GroupCommits, lag
 
@@ -85,13 +84,6 @@ def test_a_topic_made_anew_is_seen_after_a_restart(spark, session_broker, topic,
     assert landed(spark, tmp_path) == sorted(wanted)
 
 
-def wait_for(condition, what):
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
-
-
 def test_a_running_query_sees_new_topics_and_commits_to_the_group(
     spark, session_broker, topic, tmp_path
 ):
@@ -108,7 +100,7 @@ def test_a_running_query_sees_new_topics_and_commits_to_the_group(
     writer = to_parquet(frame, tmp_path).queryName(topic)
     query = writer.trigger(processingTime="10 minutes").start()
     try:
-        wait_for(
+        soon(
             lambda: group_stands(session_broker, "follower", topic) == {0: 10},
             "the group is not told",
         )
@@ -119,7 +111,7 @@ def test_a_running_query_sees_new_topics_and_commits_to_the_group(
     try:
         other = session_broker.create_topic(f"{topic}-2")
         produce(session_broker, other, rows(7))
-        wait_for(lambda: len(landed(spark, tmp_path)) == 17, "the new topic is not read")
+        soon(lambda: len(landed(spark, tmp_path)) == 17, "the new topic is not read")
     finally:
         query.stop()
 

@@ -5,7 +5,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 
 from barnabas.storage.log_dirs import LOCK
 
@@ -80,15 +79,6 @@ def growths(work, limit_bytes):
         work()
         grown.append(resident_bytes() - before)
     return grown
-
-
-def eventually(holds, seconds=10.0):
-    """The first true value of holds()."""
-    end = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.005)
-    return found
 
 
 def address(broker):

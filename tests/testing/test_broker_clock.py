@@ -5,7 +5,8 @@ import time
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from testing.processes import address, answers, eventually
+from testing.processes import address, answers
+from waiting import soon
 
 from barnabas import Broker
 
@@ -59,7 +60,7 @@ def test_a_deleted_topics_directory_goes_after_its_delay():
 def test_a_connection_that_idles_too_long_is_closed():
     with Broker({"connections.max.idle.ms": 600_000}) as broker:
         with socket.create_connection(address(broker), timeout=10) as connection:
-            eventually(lambda: broker.node.reactor.counters()["connection_count"] == 1)
+            soon(lambda: broker.node.reactor.counters()["connection_count"] == 1)
             broker.clock.advance(minutes=9)
             time.sleep(0.05)
             assert broker.node.reactor.counters()["connection_count"] == 1
@@ -83,10 +84,10 @@ def test_a_fetch_that_waits_is_answered_when_its_wait_is_over():
         consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
         consumer.poll(0)
         counters = broker.node.reactor.counters
-        eventually(lambda: consumer.poll(0.01) or counters()["parked"] == 1)
+        soon(lambda: consumer.poll(0.01) or counters()["parked"] == 1)
         requests = counters()["requests"]
         broker.clock.advance(seconds=251)
-        eventually(lambda: counters()["requests"] > requests)  # answered, and it fetches again
+        soon(lambda: counters()["requests"] > requests)  # answered, and it fetches again
         consumer.close()
 
 
@@ -129,12 +130,12 @@ def test_a_member_whose_session_is_over_joins_anew():
         )
         assigned = []
         consumer.subscribe(["t"], on_assign=lambda _, places: assigned.append(places))
-        eventually(lambda: consumer.poll(0.05) or len(assigned) == 1, 20)
+        soon(lambda: consumer.poll(0.05) or len(assigned) == 1)
         broker.clock.advance(seconds=40)
         end = time.monotonic() + 1
         while time.monotonic() < end:  # its heartbeats keep its session
             consumer.poll(0.05)
         assert len(assigned) == 1
         broker.clock.advance(seconds=46)
-        eventually(lambda: consumer.poll(0.05) or len(assigned) == 2, 20)
+        soon(lambda: consumer.poll(0.05) or len(assigned) == 2)
         consumer.close()

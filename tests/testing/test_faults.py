@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as Partition
 from kafka.errors import NotEnoughReplicasError
-from testing.processes import address, eventually
+from testing.processes import address
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.client import admin
@@ -119,13 +120,13 @@ def test_fetch_gets_an_error_with_and_without_a_session(broker, topic):
         topic, bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest"
     )
     assert next(consumer).value == b"v"
-    eventually(lambda: consumer.poll(timeout_ms=50) == {})  # its session is incremental now
+    soon(lambda: consumer.poll(timeout_ms=50) == {})  # its session is incremental now
     with broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=2) as fault:
         assert produce(broker, topic, b"w") is None  # ends the Fetch that was already waiting
         found = []
-        eventually(lambda: found.extend(got(consumer)) or fault.left == 0, 30)
+        soon(lambda: found.extend(got(consumer)) or fault.left == 0)
         assert produce(broker, topic, b"x") is None
-        eventually(lambda: found.extend(got(consumer)) or len(found) == 2, 30)
+        soon(lambda: found.extend(got(consumer)) or len(found) == 2)
     assert found == [b"w", b"x"]
     consumer.close()
 
@@ -142,7 +143,7 @@ def test_a_fetch_whose_offset_is_out_of_range_starts_over(broker, topic):
     consumer.assign([Partition(topic, 0)])
     consumer.seek(Partition(topic, 0), 1)
     with broker.fail("Fetch", "OFFSET_OUT_OF_RANGE") as fault:
-        found = eventually(lambda: consumer.poll(timeout_ms=100), 30)
+        found = soon(lambda: consumer.poll(timeout_ms=100))
         fault.wait(0)
     assert [row.value for row in found[Partition(topic, 0)]] == [b"v"]
     consumer.close()
@@ -222,7 +223,7 @@ def test_a_python_api_dropped_after_was_carried_out(broker):
     with broker.drop("CreateTopics", after=True) as fault:
         made = admin.create_topics([NewTopic("made-unheard", 1)], request_timeout=2)
         fault.wait(10)
-        eventually(lambda: "made-unheard" in broker.topics)
+        soon(lambda: "made-unheard" in broker.topics)
         with pytest.raises(KafkaException):
             made["made-unheard"].result(20)
 
@@ -367,7 +368,7 @@ def test_a_stop_lets_go_of_what_is_delayed():
     broker.delay("ApiVersions", ms=60_000)
     with socket.create_connection(address(broker), timeout=10) as connection:
         connection.sendall(bytes.fromhex("0000000b 0012 0000 00000001 0001 78".replace(" ", "")))
-        eventually(lambda: broker.node.reactor.counters()["python_requests"] == 1)
+        soon(lambda: broker.node.reactor.counters()["python_requests"] == 1)
         began = time.monotonic()
         broker.stop()
         assert time.monotonic() - began < 3
@@ -392,7 +393,7 @@ def test_a_consumer_of_a_group_survives_errors_of_its_coordinator(broker, topic)
         }
     )
     consumer.subscribe([topic])
-    message = eventually(lambda: consumer.poll(0.2), 30)
+    message = soon(lambda: consumer.poll(0.2))
     assert message.value() == b"v"
     assert [fault.fired for fault in faults] == [1, 1, 1, 1]
     with broker.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED") as fault:

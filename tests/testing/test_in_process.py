@@ -13,13 +13,13 @@ from confluent_kafka import Consumer, Producer
 from testing.processes import (
     address,
     answers,
-    eventually,
     held,
     left_since,
     run_python,
     scratch_directories,
     threads,
 )
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.config import ConfigError
@@ -63,7 +63,7 @@ def test_nothing_is_left_behind():
             assert scratch_directories() - before == {str(broker.directory)}
         # librdkafka's threads and their pipes end later.
         assert not scratch_directories() - before
-        eventually(lambda: not left_since(before))
+        soon(lambda: not left_since(before))
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(where, timeout=5)
 
@@ -77,7 +77,7 @@ def test_a_hundred_starts():
         with Broker() as broker:
             assert answers(address(broker))
             ports.add(broker.bootstrap_servers)
-    eventually(lambda: not left_since(before))
+    soon(lambda: not left_since(before))
     assert len(ports) > 1
 
 
@@ -122,7 +122,7 @@ def test_a_start_that_fails_leaves_nothing():
             broker.start()
         with pytest.raises(BrokerNotRunning):
             broker.start()
-    eventually(lambda: not left_since(before))
+    soon(lambda: not left_since(before))
 
 
 def test_a_restart_keeps_data_port_and_clock():
@@ -182,7 +182,7 @@ def test_a_forgotten_broker_is_collected_and_leaves_nothing():
     assert answers(where)
     del broker
     gc.collect()
-    eventually(lambda: not left_since(before))
+    soon(lambda: not left_since(before))
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(where, timeout=5)
 
@@ -278,6 +278,6 @@ def test_signals_are_the_tests_own():
     try:
         with Broker():
             os.kill(os.getpid(), signal.SIGTERM)
-            eventually(lambda: got == ["test"])
+            soon(lambda: got == ["test"])
     finally:
         signal.signal(signal.SIGTERM, former)

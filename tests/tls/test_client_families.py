@@ -16,11 +16,11 @@ from security.json_tokens import oauth_settings, signed
 from security.login_broker import MECHANISMS, NUMBERS, SETTINGS
 from security.login_broker import SAFE as OF_SAFE
 from security.users import alter, upsertion
-from testing.processes import eventually
 from tls.authority import Authority
 from tls.protected_clients import FAMILIES, PROTECTIONS, REFUSED_S, Writer, java_options
 from tls.test_reload import NAME, certificate_of, text_of
 from tls.tls_broker import AUTHORITY, CLIENTS, pem_settings, replace_file, trust_settings
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.client import Cluster, Reader
@@ -224,7 +224,7 @@ def test_a_client_goes_on_while_the_certificate_is_renewed(served, topic, name):
         client.write(topic, ["before"])
         renewed = AUTHORITY.issue(NAME, kind="rsa")
         replace_file(served.folder / "broker.pem", text_of(renewed))
-        eventually(lambda: certificate_of(served) == renewed.certificate_der)
+        soon(lambda: certificate_of(served) == renewed.certificate_der)
         client.write(topic, ["after"])
         assert client.values(topic, 2) == ["before", "after"]
     finally:

@@ -6,7 +6,6 @@ import ssl
 from pathlib import Path
 
 import pytest
-from testing.processes import eventually
 from tls.test_listener import asked
 from tls.tls_broker import (
     CLIENTS,
@@ -16,6 +15,7 @@ from tls.tls_broker import (
     tls_broker,
     trust_settings,
 )
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.security.principal_rules import InvalidRule, NoRule, PrincipalRules
@@ -123,7 +123,7 @@ def test_ssl_principal_mapping_rules(tmp_path, caplog):
         with pytest.raises((OSError, EOFError)):
             connected(served, tmp_path, "O=Nowhere,CN=mallory")
         why = "login: no rule of ssl.principal.mapping.rules matches"
-        eventually(lambda: why in caplog.text)
+        soon(lambda: why in caplog.text)
     assert logged_in(caplog) == ["User:ALICE", "User:Bob@other"]
     assert not any("mallory" in record.getMessage() for record in caplog.records)
 

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from cluster.disks import disks
@@ -13,6 +12,7 @@ from cluster.disks import missing as no_disk
 from compat.support import Wire
 from confluent_kafka import Producer
 from kafka.admin import KafkaAdminClient, NewTopic
+from waiting import soon
 from zookeeper_server import ZooKeeperServer
 
 from barnabas import Broker
@@ -25,14 +25,6 @@ pytestmark = pytest.mark.takes(seconds=25)
 
 CHROOT = "/kafka"
 PAUSE_S = 0.02  # of a writer; without it one core writes and reads records for the whole test
-
-
-def soon(condition, why="it never came", patience_s=60):
-    deadline = time.monotonic() + patience_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, why
-        time.sleep(0.02)
-    return found
 
 
 class Writer:

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from zookeeper.test_kafka_tools import soon
+from waiting import soon
 
 pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=10)]
 

@@ -2,11 +2,11 @@
 
 import re
 import subprocess
-import time
 
 import pytest
 from compat.support import rival
 from confluent_kafka import Producer
+from waiting import soon
 
 pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=15)]
 KAFKA = "2.7.2"
@@ -32,14 +32,6 @@ def tool(connect, tmp_path):
         return done.stdout
 
     return run
-
-
-def soon(condition, why="it never came"):
-    deadline = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < deadline, why
-        time.sleep(0.02)
-    return found
 
 
 def produced(broker, topic, partition):

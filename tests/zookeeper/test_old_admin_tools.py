@@ -5,7 +5,8 @@ import json
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from zookeeper.test_kafka_tools import KAFKA, connect, soon, tool  # noqa: F401  (fixtures)
+from waiting import soon
+from zookeeper.test_kafka_tools import KAFKA, connect, tool  # noqa: F401  (fixtures)
 
 pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=15)]
 

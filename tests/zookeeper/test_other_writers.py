@@ -3,11 +3,11 @@ the rest."""
 
 import json
 import logging
-import time
 
 import pytest
 from compat.support import Wire
 from confluent_kafka import Consumer, Producer, TopicPartition
+from waiting import soon
 
 from barnabas.controller.controller import NOTES_KEPT_S
 from barnabas.controller.topics import NewTopic
@@ -26,14 +26,6 @@ def chroot(zookeeper_server):
 @pytest.fixture
 def connect(zookeeper_server, chroot):
     return zookeeper_server.connect(chroot)
-
-
-def soon(condition, why="it never came"):
-    deadline = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < deadline, why
-        time.sleep(0.02)
-    return found
 
 
 def test_the_controllers_seat_is_taken_over(brokers, connect):

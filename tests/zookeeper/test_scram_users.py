@@ -2,11 +2,11 @@
 
 import json
 import socket
-import time
 
 from compat.support import Wire
 from security.login_broker import PASSWORD, SETTINGS, Conversation, scram_login
 from security.users import alter, upsertion
+from waiting import soon
 
 FORM = ["salt", "stored_key", "server_key", "iterations"]
 
@@ -16,13 +16,6 @@ def log_in(broker, user, password):
     port = next(row.port for row in broker.node.listeners if row.name == "SAFE")
     with Conversation(socket.create_connection(("127.0.0.1", port), timeout=10)) as c:
         return scram_login(c, "SCRAM-SHA-256", user, password)[1][0]
-
-
-def eventually(holds):
-    end = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def plain_of(broker):
@@ -37,7 +30,7 @@ def test_a_credential_set_at_one_broker_counts_at_another(brokers, zookeeper_ser
     with plain_of(one) as wire:
         assert alter(wire, upsertions=[upsertion("a b", PASSWORD)]) == {"a b": (0, None)}
         assert log_in(one, "a b", PASSWORD) == 0
-        eventually(lambda: log_in(two, "a b", PASSWORD) == 0)
+        soon(lambda: log_in(two, "a b", PASSWORD) == 0)
         assert log_in(two, "a b", "bad") == 58
         data, _ = zk(zookeeper_server).get(f"{chroot}/config/users/a%20b")
         found = json.loads(data)
@@ -45,7 +38,7 @@ def test_a_credential_set_at_one_broker_counts_at_another(brokers, zookeeper_ser
         fields = [part.partition("=")[0] for part in found["config"]["SCRAM-SHA-256"].split(",")]
         assert fields == FORM
         assert alter(wire, deletions=[("a b", 1)]) == {"a b": (0, None)}
-    eventually(lambda: log_in(two, "a b", PASSWORD) == 58)
+    soon(lambda: log_in(two, "a b", PASSWORD) == 58)
 
 
 def test_other_settings_of_a_user_stay(brokers, zookeeper_server, zk):

@@ -1,7 +1,6 @@
 """The tree that our broker writes equals the tree that Apache Kafka writes, byte for byte."""
 
 import re
-import time
 
 import pytest
 from compat.support import rival
@@ -13,6 +12,7 @@ from kafka.admin import (
     NewPartitions,
     NewTopic,
 )
+from waiting import soon
 
 pytestmark = pytest.mark.java
 HEAP = ("-Xmx512M", "-XX:TieredStopAtLevel=1")
@@ -54,13 +54,6 @@ def dump(client, chroot):
 
     walk(chroot)
     return found
-
-
-def soon(condition, why):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.05)
 
 
 def act(bootstrap, client, chroot):

@@ -18,8 +18,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cluster.kafka_brokers import KafkaProcess
-from cluster.three_brokers import BrokerProcess, soon
+from cluster.three_brokers import BrokerProcess
 from confluent_kafka import Consumer, Producer
+from waiting import soon
 from zookeeper.transaction_log import written
 from zookeeper_server import ZooKeeperServer
 

@@ -7,7 +7,6 @@ kafka.consumer.ZookeeperConsumerConnector, and its kafka-consumer-groups --zooke
 import contextlib
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +15,7 @@ import pytest
 from compat.small_kafka import HEAP, small_kafka
 from compat.support import rival
 from kazoo.client import KazooClient
+from waiting import soon
 
 from barnabas.client import Cluster, NewTopic, Producer, create_topics
 from barnabas.client.groups import committed_offsets
@@ -26,15 +26,6 @@ VERSION = "1.1.1"
 PATIENCE_S = 90.0
 Seen = TypeVar("Seen")
 TOPIC = "shared"
-
-
-def until(condition: Callable[[], Seen]) -> Seen:
-    """Returns the first true value of `condition`; a second call might meet a rebalance."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (seen := condition()):
-        assert time.monotonic() < deadline, "it did not come to be"
-        time.sleep(0.05)
-    return seen
 
 
 @pytest.fixture(scope="module")
@@ -172,33 +163,33 @@ def test_both_share_a_group_and_go_on_with_each_others_offsets(
     group = "mixed"
     write(b"first")
     with Theirs(kafka, tmp_path, group) as theirs:
-        until(lambda: theirs.found >= all_of("first"))
+        soon(lambda: theirs.found >= all_of("first"))
         # It commits often, so that few records can be delivered twice.
         path = f"/consumers/{group}/offsets/{TOPIC}"
-        until(lambda: zookeeper.exists(path) and len(zookeeper.get_children(path)) == 4)
+        soon(lambda: zookeeper.exists(path) and len(zookeeper.get_children(path)) == 4)
         with Ours(kafka, group) as ours:
-            shares = until(lambda: all_owned(zookeeper, group, by=2))
+            shares = soon(lambda: all_owned(zookeeper, group, by=2))
             # The range algorithm gives each a run of two, in either order of the members.
             assert shares[0] == shares[1] != shares[2] == shares[3]
             mine = {p for p, name in shares.items() if name.startswith(ours.connector.consumer_id)}
             assert len(mine) == 2
             write(b"second")
-            until(lambda: theirs.found | ours.found >= all_of("first", "second"))
+            soon(lambda: theirs.found | ours.found >= all_of("first", "second"))
             assert ours.found == {f"second-{p}" for p in mine}
-            described = until(lambda: consumer_groups(kafka, tmp_path, group))
+            described = soon(lambda: consumer_groups(kafka, tmp_path, group))
             assert all(who.startswith(f"{group}_") for who in described.values())
             assert {p for p, who in described.items() if who == ours.connector.consumer_id} == mine
             theirs.stop()
-            until(lambda: all_owned(zookeeper, group, by=1))
+            soon(lambda: all_owned(zookeeper, group, by=1))
             write(b"third")
-            until(lambda: ours.found >= all_of("third"))
+            soon(lambda: ours.found >= all_of("third"))
             # What they had read and committed is not delivered again.
             assert ours.found == {f"second-{p}" for p in mine} | all_of("third")
     # And they continue where we stopped.
     write(b"fourth")
     # With `smallest` the console consumer refuses a group that has offsets already.
     with Theirs(kafka, tmp_path, group, **{"auto.offset.reset": "largest"}) as theirs:
-        until(lambda: theirs.found >= all_of("fourth"))
+        soon(lambda: theirs.found >= all_of("fourth"))
         assert theirs.found == all_of("fourth")
 
 
@@ -220,16 +211,16 @@ def test_their_offsets_in_kafka_and_ours(
     write(b"fifth")
     settings = {"offsets.storage": "kafka", "dual.commit.enabled": "false"}
     with Theirs(kafka, tmp_path, group, **settings) as theirs:
-        until(lambda: theirs.found >= all_of("fifth"))
+        soon(lambda: theirs.found >= all_of("fifth"))
         with Cluster(kafka.address) as cluster:
-            until(lambda: len(committed_offsets(cluster, group).get(TOPIC, {})) == 4)
+            soon(lambda: len(committed_offsets(cluster, group).get(TOPIC, {})) == 4)
         theirs.stop()
     with Cluster(kafka.address) as cluster:
         ends = committed_offsets(cluster, group)[TOPIC]
     assert sorted(ends) == [0, 1, 2, 3]
     write(b"sixth")
     with Ours(kafka, group, offsets_storage="kafka", dual_commit_enabled="false") as ours:
-        until(lambda: ours.found >= all_of("sixth"))
+        soon(lambda: ours.found >= all_of("sixth"))
         assert ours.found == all_of("sixth")
     with Cluster(kafka.address) as cluster:
         assert committed_offsets(cluster, group)[TOPIC] == {p: o + 1 for p, o in ends.items()}

@@ -1,10 +1,10 @@
 """ConsumerConnector with a group coordinator: streams, offsets, rebalances and failures."""
 
 import threading
-import time
 from collections.abc import Callable, Iterable
 
 import pytest
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.clients import Blacklist, Consumer, ConsumerConnector, ConsumerTimeout, Whitelist
@@ -23,13 +23,6 @@ def numbers(first: int, end: int) -> list[bytes]:
 
 def take(stream: KafkaStream, count: int) -> list[MessageAndMetadata]:
     return [next(stream) for _ in range(count)]
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to be"
-        time.sleep(0.01)
 
 
 class Reading:
@@ -99,7 +92,7 @@ def test_streams_of_a_topic_share_its_partitions(connect: Connect, topic: str, w
         write(topic, partition, numbers(0, 50))
     connector = connect()
     reading = Reading(connector.create_message_streams({topic: 3})[topic])
-    until(lambda: len(reading.values) == 200)
+    soon(lambda: len(reading.values) == 200)
     connector.shutdown()
     reading.join()
     assert reading.owned() == [{0, 1}, {2}, {3}]
@@ -123,7 +116,7 @@ def test_consumer_timeout_leaves_the_stream_as_it_is(connect: Connect, topic: st
         with pytest.raises(ConsumerTimeout, match=r"within 0\.05 s"):
             next(stream)
     write(topic, 0, [b"late"])
-    until(lambda: _has(stream, b"late"))
+    soon(lambda: _has(stream, b"late"))
 
 
 def _has(stream: KafkaStream, value: bytes) -> bool:
@@ -137,7 +130,7 @@ def test_shutdown_ends_the_loop_of_another_thread(connect: Connect, topic: str, 
     connector = connect({"consumer.timeout.ms": -1})
     reading = Reading(connector.create_message_streams({topic: 2})[topic])
     write(topic, 0, [b"a"])
-    until(lambda: reading.values == [b"a"])
+    soon(lambda: reading.values == [b"a"])
     connector.shutdown()
     connector.shutdown()
     reading.join()
@@ -228,7 +221,7 @@ def test_a_new_group_begins_where_auto_offset_reset_says(
     write(topic, 0, [b"old"])
     largest = connect({"auto.offset.reset": "largest", "group.id": f"{group}-l"})
     (late,) = largest.create_message_streams({topic: 1})[topic]
-    until(lambda: all(info.fetch_offset >= 0 for info in largest._infos.values()))
+    soon(lambda: all(info.fetch_offset >= 0 for info in largest._infos.values()))
     (early,) = connect().create_message_streams({topic: 1})[topic]
     write(topic, 0, [b"new"])
     assert next(late).message == b"new"
@@ -287,7 +280,7 @@ def test_auto_commit_happens_by_itself(
     (stream,) = connect({"auto.commit.interval.ms": 50}).create_message_streams({topic: 1})[topic]
     take(stream, 7)
     with Cluster(old_broker.bootstrap_servers) as cluster:
-        until(lambda: committed_offsets(cluster, group).get(topic, {}).get(0) == 7)
+        soon(lambda: committed_offsets(cluster, group).get(topic, {}).get(0) == 7)
 
 
 def test_a_connector_that_dies_has_its_messages_read_again(
@@ -315,21 +308,21 @@ def test_members_share_by_the_published_algorithm_and_lose_nothing(
     first = Reading(one.create_message_streams({topic: 1})[topic])
     for partition in range(4):
         write(topic, partition, numbers(0, 100))
-    until(lambda: len(first.values) == 400)
+    soon(lambda: len(first.values) == 400)
     two = connect()
     second = Reading(two.create_message_streams({topic: 1})[topic])
-    until(lambda: len(one._infos) == len(two._infos) == 2)
+    soon(lambda: len(one._infos) == len(two._infos) == 2)
     shares = [sorted(name.partition for name in c._infos) for c in (one, two)]
     assert sorted(shares) == [[0, 1], [2, 3]]
     for partition in range(4):
         write(topic, partition, numbers(100, 200))
-    until(lambda: len(first.values) + len(second.values) == 800)
+    soon(lambda: len(first.values) + len(second.values) == 800)
     one.shutdown()
     first.join()
-    until(lambda: len(two._infos) == 4)
+    soon(lambda: len(two._infos) == 4)
     for partition in range(4):
         write(topic, partition, numbers(200, 300))
-    until(lambda: len(first.values) + len(second.values) == 1200)
+    soon(lambda: len(first.values) + len(second.values) == 1200)
     two.shutdown()
     second.join()
     # Each was read once, because a member commits before it releases partitions.
@@ -342,7 +335,7 @@ def test_more_streams_than_partitions_leaves_some_without(
     one, two = connect(), connect()
     one.create_message_streams({topic: 3})
     two.create_message_streams({topic: 3})
-    until(lambda: len(one._infos) + len(two._infos) == 4)
+    soon(lambda: len(one._infos) + len(two._infos) == 4)
     # The first three streams of all belong to one member: it has three partitions.
     assert sorted((len(one._infos), len(two._infos))) == [1, 3]
 
@@ -363,7 +356,7 @@ def test_a_listener_may_commit_before_partitions_go(connect: Connect, topic: str
     take(stream, 20)
     two = connect({"auto.commit.enable": False, "consumer.timeout.ms": 300})
     (other,) = two.create_message_streams({topic: 1})[topic]
-    until(lambda: len(one._infos) == len(two._infos) == 2)
+    soon(lambda: len(one._infos) == len(two._infos) == 2)
     assert told[0] == {topic: {0, 1, 2, 3}}
     with pytest.raises(ConsumerTimeout):  # no message is delivered twice
         next(other)
@@ -383,7 +376,7 @@ def test_a_listener_that_raises_ends_nothing(connect: Connect, topic: str, write
     one.create_message_streams({topic: 1})
     two = connect()
     two.create_message_streams({topic: 1})
-    until(lambda: len(one._infos) == len(two._infos) == 2 and calls)
+    soon(lambda: len(one._infos) == len(two._infos) == 2 and calls)
 
 
 # ------------------------------------------------------------------------------- what goes wrong
@@ -488,4 +481,4 @@ def test_no_thread_stays_behind(connect: Connect, topic: str, write: Write):
     (stream,) = connector.create_message_streams({topic: 1})[topic]
     next(stream)
     connector.shutdown()
-    until(lambda: not set(threading.enumerate()) - before)
+    soon(lambda: not set(threading.enumerate()) - before)

@@ -3,12 +3,12 @@
 import contextlib
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from waiting import soon
 from zookeeper_server import ZooKeeperServer
 
 from barnabas import Broker
@@ -27,14 +27,6 @@ from barnabas.clients.consumer.streams import KafkaStream
 
 Connect = Callable[..., ConsumerConnector]
 Write = Callable[..., None]
-PATIENCE_S = 40.0
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to be"
-        time.sleep(0.02)
 
 
 class Registry:
@@ -226,12 +218,12 @@ def test_members_come_and_go(registry: Registry, zk: Connect, topic: str, write:
     (first,) = one.create_message_streams({topic: 1})[topic]
     (second,) = two.create_message_streams({topic: 1})[topic]
     shared = {p: f"{group}_{1 if p < 2 else 2}-0" for p in range(4)}
-    until(lambda: registry.owners(group, topic) == shared)
+    soon(lambda: registry.owners(group, topic) == shared)
     write(topic, 1, [b"for one"])
     write(topic, 2, [b"for two"])
     assert (next(first).message, next(second).message) == (b"for one", b"for two")
     one.shutdown()
-    until(lambda: registry.owners(group, topic) == dict.fromkeys(range(4), f"{group}_2-0"))
+    soon(lambda: registry.owners(group, topic) == dict.fromkeys(range(4), f"{group}_2-0"))
     write(topic, 1, [b"of one before"])
     assert next(second).message == b"of one before"  # and no message that one of them had read
 
@@ -281,9 +273,9 @@ def test_new_partitions_and_new_topics_are_seen(
     assert set(registry.owners(group, name)) == {0}
     rows = {"version": 1, "partitions": {"0": [0], "1": [0]}}
     registry.client.set(f"/brokers/topics/{name}", json.dumps(rows).encode())
-    until(lambda: set(registry.owners(group, name)) == {0, 1})
+    soon(lambda: set(registry.owners(group, name)) == {0, 1})
     register_topic(registry, other, 1)
-    until(lambda: set(registry.owners(group, other)) == {0})
+    soon(lambda: set(registry.owners(group, other)) == {0})
     write(other, 0, [b"later"])
     assert next(stream).message == b"later"
 
@@ -304,8 +296,8 @@ def test_an_expired_session_registers_anew_and_goes_on(
     connector.commit_offsets()
     before = connector._tree.session_id
     zookeeper_server.expire(before)
-    until(lambda: _session(connector) not in (before, None))
-    until(lambda: set(registry.owners(group, topic)) == {0, 1, 2, 3})
+    soon(lambda: _session(connector) not in (before, None))
+    soon(lambda: set(registry.owners(group, topic)) == {0, 1, 2, 3})
     assert registry.children(f"/consumers/{group}/ids") == [f"{group}_me"]
     stat = registry.client.exists(f"/consumers/{group}/owners/{topic}/0")
     assert stat.ephemeralOwner == connector._tree.session_id
@@ -314,7 +306,7 @@ def test_an_expired_session_registers_anew_and_goes_on(
     # And its watches are those of the new session.
     other = zk({"consumer.id": "zz"})
     other.create_message_streams({topic: 1})
-    until(lambda: set(registry.owners(group, topic).values()) == {f"{group}_me-0", f"{group}_zz-0"})
+    soon(lambda: set(registry.owners(group, topic).values()) == {f"{group}_me-0", f"{group}_zz-0"})
 
 
 def _session(connector: ConsumerConnector) -> int | None:
@@ -342,7 +334,7 @@ def test_zookeeper_that_comes_back_finds_its_group_again(
         write(topic, 0, [b"while it is away"])
         assert next(stream).message == b"while it is away"
         server.start()
-        until(lambda: _commits(connector))
+        soon(lambda: _commits(connector))
         write(topic, 0, [b"and after"])
         assert next(stream).message == b"and after"
         connector.shutdown()
@@ -423,11 +415,11 @@ def test_members_of_both_kinds_while_a_group_moves(
     values(first, 8)
     new = zk({"consumer.id": "2", "offsets.storage": "kafka", "consumer.timeout.ms": 300})
     (second,) = new.create_message_streams({topic: 1})[topic]
-    until(lambda: set(registry.owners(group, topic).values()) == {f"{group}_1-0", f"{group}_2-0"})
+    soon(lambda: set(registry.owners(group, topic).values()) == {f"{group}_1-0", f"{group}_2-0"})
     with pytest.raises(ConsumerTimeout):  # its offsets are found: nothing is read twice
         next(second)
     new.shutdown()
-    until(lambda: set(registry.owners(group, topic).values()) == {f"{group}_1-0"})
+    soon(lambda: set(registry.owners(group, topic).values()) == {f"{group}_1-0"})
 
 
 def test_offsets_in_kafka_are_seen_by_a_simple_consumer_and_the_other_way(

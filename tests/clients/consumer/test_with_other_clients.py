@@ -3,7 +3,6 @@
 import re
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from compat.support import QUICK_HEAP, rival
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import TopicPartition
 from kafka import KafkaConsumer
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.client import Cluster
@@ -22,13 +22,6 @@ Connect = Callable[..., ConsumerConnector]
 Write = Callable[..., None]
 PATIENCE_S = 40.0
 JAVA = "2.7.2"
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to be"
-        time.sleep(0.01)
 
 
 def test_offsets_that_we_commit_are_read_by_librdkafka_and_the_other_way(
@@ -69,7 +62,7 @@ def test_a_consumer_of_today_in_the_same_group(
             heartbeat_interval_ms=100,
         )
         # It would lead before it has the topic's metadata, and assign nothing.
-        until(lambda: bool(consumer.partitions_for_topic(topic)))
+        soon(lambda: bool(consumer.partitions_for_topic(topic)))
         consumer.subscribe([topic])
         while not ends.is_set():
             rows = consumer.poll(timeout_ms=100)
@@ -88,21 +81,21 @@ def test_a_consumer_of_today_in_the_same_group(
     if leads == "kafka-python leads":
         threads.reverse()
     threads[0].start()
-    until(lambda: len(connector._infos) == 4 or len(owned["other"]) == 4)
+    soon(lambda: len(connector._infos) == 4 or len(owned["other"]) == 4)
     threads[1].start()
 
     def shares() -> list[set[int]]:
         return [{name.partition for name in connector._infos}, owned["other"]]
 
-    until(lambda: sorted(map(sorted, shares())) == [[0, 1], [2, 3]])
+    soon(lambda: sorted(map(sorted, shares())) == [[0, 1], [2, 3]])
     for partition in range(4):
         write(topic, partition, [b"%d" % partition])
-    until(lambda: len(mine) + len(found) == 4)
+    soon(lambda: len(mine) + len(found) == 4)
     assert sorted(mine + found) == [b"0", b"1", b"2", b"3"]
     assert sorted([sorted(mine), sorted(found)]) == [[b"0", b"1"], [b"2", b"3"]]
     ends.set()
     threads[leads == "we lead"].join(PATIENCE_S)
-    until(lambda: len(connector._infos) == 4)
+    soon(lambda: len(connector._infos) == 4)
     connector.shutdown()
     for thread in threads:
         thread.join(PATIENCE_S)
@@ -116,9 +109,9 @@ def test_shutdown_does_not_wait_for_a_member_that_does_not_join(
     other = KafkaConsumer(
         bootstrap_servers=old_broker.bootstrap_servers, group_id=group, heartbeat_interval_ms=100
     )
-    until(lambda: bool(other.partitions_for_topic(topic)))
+    soon(lambda: bool(other.partitions_for_topic(topic)))
     other.subscribe([topic])
-    until(lambda: other.poll(timeout_ms=50) == {} and len(other.assignment()) == 4)
+    soon(lambda: other.poll(timeout_ms=50) == {} and len(other.assignment()) == 4)
     connector = connect()
     raised: list[Exception] = []
 
@@ -131,7 +124,7 @@ def test_shutdown_does_not_wait_for_a_member_that_does_not_join(
     joining = threading.Thread(target=join)
     joining.start()
     with Cluster(old_broker.bootstrap_servers) as cluster:
-        until(lambda: describe_group(cluster, group).state == "PreparingRebalance")
+        soon(lambda: describe_group(cluster, group).state == "PreparingRebalance")
     connector.shutdown()
     joining.join(PATIENCE_S)
     assert not joining.is_alive()

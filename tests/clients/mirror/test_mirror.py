@@ -19,8 +19,8 @@ from mirror_process import (
     figure,
     page,
     run,
-    wait_for,
 )
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.client import Cluster
@@ -258,13 +258,13 @@ def test_offsets_are_committed_when_the_target_has_acknowledged_and_not_before(c
         "--source", east.bootstrap_servers, "--target", target.bootstrap_servers,
         "--whitelist", "t", "--commit-interval", 50,
     ) as mirror:  # fmt: skip
-        wait_for(lambda: fault.fired >= 15, "it did not try again and again")
+        soon(lambda: fault.fired >= 15, "it did not try again and again")
         assert committed(east) == {} and target.records("t") == []
         fault.clear()
-        wait_for(lambda: committed(east) == {"t": {0: 10}}, "nothing was committed")
+        soon(lambda: committed(east) == {"t": {0: 10}}, "nothing was committed")
         target.assert_records("t", [b"%d" % i for i in range(10)])
         fill(east, "t", [("last",)])
-        wait_for(lambda: count_of(target, "t") == 11, "it stopped")
+        soon(lambda: count_of(target, "t") == 11, "it stopped")
         assert mirror.end() == 0
         assert "mirrored 11 records" in mirror.lines[-1]
     assert committed(east) == {"t": {0: 11}}
@@ -294,18 +294,18 @@ def test_lag_and_progress_on_metrics(clusters):
         "--source", f"east={east.bootstrap_servers}", "--target", target.bootstrap_servers,
         "--whitelist", "t", "--metrics-port", port,
     ) as mirror:  # fmt: skip
-        wait_for(lambda: figure(port, "barnabas_mirror_lag_records") == 0, "no lag is told")
+        soon(lambda: figure(port, "barnabas_mirror_lag_records") == 0, "no lag is told")
         # The amount that is read ahead of the target stays below this.
         for _ in range(3):
             fill(east, "t", [("x" * 900_000,) for _ in range(20)])
-        wait_for(lambda: (figure(port, "barnabas_mirror_lag_records") or 0) > 0, "it has no lag")
+        soon(lambda: (figure(port, "barnabas_mirror_lag_records") or 0) > 0, "it has no lag")
         assert (figure(port, "barnabas_mirror_pending_bytes") or 0) > 0
         assert (figure(port, "barnabas_mirror_retries_total") or 0) > 0
         assert figure(port, "barnabas_mirror_records_total") is None
         fault.clear()
-        wait_for(lambda: figure(port, "barnabas_mirror_records_total") == 60, "not all arrived")
-        wait_for(lambda: figure(port, "barnabas_mirror_lag_records") == 0, "the lag stayed")
-        wait_for(lambda: figure(port, "barnabas_mirror_committed_offset") == 60, "not committed")
+        soon(lambda: figure(port, "barnabas_mirror_records_total") == 60, "not all arrived")
+        soon(lambda: figure(port, "barnabas_mirror_lag_records") == 0, "the lag stayed")
+        soon(lambda: figure(port, "barnabas_mirror_committed_offset") == 60, "not committed")
         assert 'barnabas_mirror_records_total{source="east",topic="t"} 60' in page(port)
         assert figure(port, "barnabas_mirror_bytes_total") > 60 * 900_000
         assert figure(port, "process_resident_memory_bytes") > 0
@@ -324,16 +324,16 @@ def test_topics_and_partitions_that_come_later(clusters, tmp_path):
         "--source-config", config, "--target", target.bootstrap_servers, "--whitelist", "t-.*"
     ) as mirror:
         fill(east, "t-1", [("a",)])
-        wait_for(lambda: count_of(target, "t-1"), "the first topic")
+        soon(lambda: count_of(target, "t-1"), "the first topic")
         east.create_topic("t-2", 3)
         fill(east, "t-2", [(f"{i}", None, None, (), -1, i) for i in range(3)])
-        wait_for(lambda: count_of(target, "t-2") == 3, "a new topic")
+        soon(lambda: count_of(target, "t-2") == 3, "a new topic")
         from barnabas.client import create_partitions
 
         with Cluster(east.bootstrap_servers) as cluster:
             create_partitions(cluster, {"t-1": 4})
         fill(east, "t-1", [("in a new partition", None, None, (), -1, 3)])
-        wait_for(lambda: count_of(target, "t-1") == 2, "a new partition")
+        soon(lambda: count_of(target, "t-1") == 2, "a new partition")
         assert target.records("t-1")[-1].partition == 3
         assert mirror.end(signal.SIGINT) == 0
 
@@ -346,19 +346,19 @@ def test_mirrors_of_one_group_share_and_take_over(clusters):
     ports = [free_port(), free_port()]
     with MirrorProcess(*words, "--metrics-port", ports[0]) as one:
         fill(east, "t", [(f"{i}", None, None, (), -1, i % 4) for i in range(40)])
-        wait_for(lambda: count_of(target, "t") == 40, "the first one alone")
+        soon(lambda: count_of(target, "t") == 40, "the first one alone")
         with MirrorProcess(*words, "--metrics-port", ports[1]) as two:
-            wait_for(
+            soon(
                 lambda: all(
                     page(port).count("barnabas_mirror_lag_records{") == 2 for port in ports
                 ),
                 "they do not share",
             )
             fill(east, "t", [(f"{i}", None, None, (), -1, i % 4) for i in range(40, 80)])
-            wait_for(lambda: count_of(target, "t") >= 80, "both")
+            soon(lambda: count_of(target, "t") >= 80, "both")
             assert one.end() == 0  # sends LeaveGroup: the other gets all partitions at once
             fill(east, "t", [(f"{i}", None, None, (), -1, i % 4) for i in range(80, 120)])
-            wait_for(lambda: count_of(target, "t") >= 120, "the second one alone")
+            soon(lambda: count_of(target, "t") >= 120, "the second one alone")
             assert two.end() == 0
     found = [int(row.value) for row in target.records("t")]
     assert sorted(found) == list(range(120))  # it committed only what had arrived

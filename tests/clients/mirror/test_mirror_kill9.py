@@ -5,7 +5,8 @@ import time
 
 import pytest
 from durability.broker_process import BrokerProcess, free_port
-from mirror_process import MirrorProcess, figure, wait_for
+from mirror_process import MirrorProcess, figure
+from waiting import soon
 
 from barnabas.client import LATEST, Cluster, NewTopic, Reader, create_topics, list_offsets
 from barnabas.client.failures import ClientError
@@ -71,7 +72,7 @@ class Rig:
 
     def wait_for_more(self, before):
         """Waits until more records have arrived than `before`."""
-        wait_for(lambda: self.arrived() > before, "nothing came through")
+        soon(lambda: self.arrived() > before, "nothing came through")
 
     def arrived(self):
         """The number of records in the target, duplicates included."""
@@ -120,7 +121,7 @@ def test_kill_9_loses_nothing(rig):
     rig.target.kill()
     rig.send(1500)
     what = "nothing was read while the target is away"
-    wait_for(lambda: (figure(rig.port, "barnabas_mirror_pending_bytes") or 0) > 5000, what)
+    soon(lambda: (figure(rig.port, "barnabas_mirror_pending_bytes") or 0) > 5000, what)
     rig.kill_mirror()  # with records that it has read and the target has not acknowledged
     rig.again("target")
 
@@ -137,7 +138,7 @@ def test_kill_9_loses_nothing(rig):
     rig.producer.close()
     assert rig.producer.metrics["dropped"] == 0
     rig.start_mirror()
-    wait_for(
+    soon(
         lambda: len({v for rows in rig.values(rig.target).values() for v in rows}) == rig.sent,
         "something was lost",
     )

@@ -5,16 +5,10 @@ import threading
 import time
 
 import pytest
+from waiting import soon
 
 from barnabas import hookimpl
 from barnabas.clients import KeyedMessage, Producer, ProducerData, QueueFull
-
-
-def wait_for(condition, seconds=20):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.005)
-    assert condition()
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
@@ -77,7 +71,7 @@ def test_batches_go_by_size_when_that_is_first(session_broker, topic):
         session_broker, batch_size=10, queue_time=600_000, event_handler=handler
     ) as producer:
         producer.send(ProducerData(topic, [b"%d" % i for i in range(35)]))
-        wait_for(lambda: len(handler.seen) == 3)
+        soon(lambda: len(handler.seen) == 3)
         assert [count for _, count in handler.seen] == [10, 10, 10]
         session_broker.assert_records(topic, [b"%d" % i for i in range(30)])
         assert producer.metrics["queued"] == 5  # neither limit is reached for these
@@ -90,7 +84,7 @@ def test_a_batch_may_be_larger_than_the_queue(session_broker, topic):
         session_broker, batch_size=50, queue_size=7, queue_time=600_000, event_handler=handler
     ) as producer:
         producer.send(ProducerData(topic, [b"%d" % i for i in range(100)]))
-        wait_for(lambda: len(handler.seen) == 2)
+        soon(lambda: len(handler.seen) == 2)
     assert [count for _, count in handler.seen] == [50, 50]
     session_broker.assert_records(topic, [b"%d" % i for i in range(100)])
 
@@ -103,9 +97,9 @@ def test_batches_go_by_time_when_that_is_first(session_broker, topic):
     ) as producer:  # fmt: skip
         began = time.monotonic()
         producer.send(ProducerData(topic, [b"%d" % i for i in range(5)]))
-        wait_for(lambda: handler.seen)
+        soon(lambda: handler.seen)
         producer.send(ProducerData(topic, b"next"))
-        wait_for(lambda: len(handler.seen) == 2)
+        soon(lambda: len(handler.seen) == 2)
     (first, count), (second, next_count) = handler.seen
     assert (count, next_count) == (5, 1)
     # Not before the limit; how much later depends on the machine.
@@ -166,7 +160,7 @@ def test_a_callback_handler_adds_tracing(session_broker, topic):
     )
     producer.send(ProducerData(topic, b"a"))
     producer.send(ProducerData(topic, b"b"))
-    wait_for(lambda: ("before sending", 2) in tracing.said)
+    soon(lambda: ("before sending", 2) in tracing.said)
     producer.close()
     rows = session_broker.records(topic)
     assert [row.value for row in rows] == [b"a", b"b", b"good bye"]
@@ -211,7 +205,7 @@ def test_a_callback_handler_leaves_out_keeps_back_and_adds(session_broker, topic
     ) as producer:
         producer.send([ProducerData(topic, word) for word in (b"a", b"later", b"secret", b"b")])
         producer.send(ProducerData(topic, b"c"))
-        wait_for(lambda: producer.metrics["acknowledged"] == 4)
+        soon(lambda: producer.metrics["acknowledged"] == 4)
     session_broker.assert_records(
         topic, [b"a", b"b", b"c", b"end of batch", b"later", b"end of batch"]
     )
@@ -266,7 +260,7 @@ def test_a_full_queue_is_reported_to_the_callback_and_to_the_sender(session_brok
         callback_handler=holds,
     )
     producer.send(ProducerData(topic, b"with the handler"))
-    wait_for(lambda: producer.metrics["queued"] == 0)
+    soon(lambda: producer.metrics["queued"] == 0)
     producer.send(ProducerData(topic, [b"1", b"2"]))
     with pytest.raises(QueueFull, match="2 events were not queued"):
         producer.send(ProducerData(topic, [b"3", b"4"]))

@@ -10,6 +10,7 @@ from compat.support import rival
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from kazoo.client import KazooClient
+from waiting import soon
 from zookeeper_server import ZooKeeperServer
 
 from barnabas.client import Cluster, Reader
@@ -19,15 +20,6 @@ from barnabas.clients.producer.zookeeper_brokers import address_of
 
 WAIT_S = 60
 VERSION = "2.7.2"
-
-
-def wait_for(condition, what):
-    end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError(what)
 
 
 def register(client, number, address, **more):
@@ -200,7 +192,7 @@ def test_a_cluster_of_kafka_that_changes(zookeeper_server, tmp_path):
                 producer.send(KeyedMessage("on-both", b"on both"))
                 grown = NewPartitions("old", 2, replica_assignment=[[2]])
                 admin.create_partitions([grown])["old"].result(WAIT_S)
-                wait_for(lambda: grows(producer), "the new partition was not seen")
+                soon(lambda: grows(producer), "the new partition was not seen")
                 assert read(second.address, "old", 1) == [b"new partition"]
                 assert read(second.address, "on-second", 0) == [b"a topic on a new broker"]
                 second.kill()

@@ -6,7 +6,6 @@ though an instance dies with its tasks, and in the long form the broker too, wit
 
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from compat.killable import killable
 from compat.support import cannot_run, create_topic
 from long_form import pick
 from streams.streams_wire import described
+from waiting import soon
 
 pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=30)]
 SETTINGS = {
@@ -42,13 +42,6 @@ SETTINGS = {
 WORK_LINES = 100
 PATIENCE_S = 60.0
 THREADS = 2  # of an instance; each is a member
-
-
-def wait_for(what: Callable[[], bool], said: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < deadline, said
-        time.sleep(0.1)
 
 
 def is_stable(address: str, instances: int) -> bool:
@@ -87,14 +80,14 @@ def test_words_are_counted_once_though_an_instance_is_killed(
         sender = Sender(broker.address, random.SystemRandom().getrandbits(32))
         for instance in instances:
             instance.wait_until_running()
-        wait_for(lambda: is_stable(broker.address, 2), "two instances do not share the tasks")
+        soon(lambda: is_stable(broker.address, 2), "two instances do not share the tasks")
         progress.wait_beyond(progress.lines() + WORK_LINES)
         if kills_broker:
             broker.kill()
             broker.start()
             progress.wait_beyond(progress.lines() + WORK_LINES)
         instances[0].kill()
-        wait_for(lambda: is_stable(broker.address, 1), "the tasks are not taken over")
+        soon(lambda: is_stable(broker.address, 1), "the tasks are not taken over")
         progress.wait_beyond(progress.lines() + WORK_LINES)
         progress.close()
         check_counts(broker.address, sender.stop())

@@ -1,0 +1,24 @@
+"""The one way in which tests wait for something that another thread or process does."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Found = TypeVar("Found")
+
+PATIENCE_S = 90.0  # more than a busy machine needs; a test that passes waits for a part of it
+PAUSE_MIN_S, PAUSE_MAX_S = 0.002, 0.05
+
+
+def soon(
+    condition: Callable[[], Found], why: str = "it never came", patience_s: float = PATIENCE_S
+) -> Found:
+    """Returns the first true value of condition(). Raises AssertionError, with `why`, when there is
+    none within `patience_s` seconds."""
+    deadline = time.monotonic() + patience_s
+    pause_s = PAUSE_MIN_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, why
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, PAUSE_MAX_S)
+    return found
