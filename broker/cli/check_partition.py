@@ -223,16 +223,33 @@ class PartitionCheck:
             what = f"begins below {self._end_offset}, where the segment before it ends"
             self._add(segment.log, 0, what, start)
             self._cut = self._cut or cut
-        self._report_gap(segment.log, 0, base)
+        known = self._known
+        unflushed_from = max(known.recovery_point, known.high_watermark, known.log_start)
+        if base in self._recovered and base > self._end_offset >= unflushed_from:
+            self._report_gap(
+                segment.log, 0, base,
+                "none of them was flushed, as far as the checkpoints say: a start cuts off this"
+                f" segment and the {behind} behind it, and keeps them in .cut files",
+            )  # fmt: skip
+            self._cut = self._cut or not known.is_compacted
+        else:
+            self._report_gap(segment.log, 0, base)
 
-    def _report_gap(self, file: Path, position: int, offset: int) -> None:
+    def _report_gap(
+        self,
+        file: Path,
+        position: int,
+        offset: int,
+        start: str = "a start goes on without them and logs an ERROR. Restore their files from a"
+        " backup",
+    ) -> None:
         first = max(self._end_offset, self._known.log_start)
         if first < offset and not self._known.is_compacted and not self._is_damaged:
             self._add(
                 file,
                 position,
                 f"the records at offsets {first} to {offset - 1} are missing before it",
-                "a start goes on without them and logs an ERROR. Restore their files from a backup",
+                start,
             )
 
     def _note(

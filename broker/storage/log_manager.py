@@ -42,6 +42,7 @@ log = logging.getLogger("barnabas.logs")
 OPEN_SEGMENTS_MAX = 1000  # sealed segments that keep a descriptor; each costs one and two maps
 MOVED_TO = "moved-to"  # in the directory of a log that a future log replaces
 PREFERRED_MAX = 10_000  # partitions without a log whose log directory is remembered
+OFFSET_MAX = 2**63 - 1  # above every offset
 
 
 class PartitionLog(NamedTuple):
@@ -417,6 +418,7 @@ class LogManager:
         replicated = (
             {"high_watermark": state.high_watermarks.get(name, 0)} if want.is_replicated else {}
         )
+        was_compacted = name in state.compacted or "compact" in want.config.names("cleanup.policy")
         handle = self._open_handle(
             path,
             want.config,
@@ -424,13 +426,13 @@ class LogManager:
             log_start_offset=state.log_starts.get(name, 0),
             end_offset_min=0 if want.is_replicated else state.end_offset_min(name),
             clean=state.directory.was_clean,
+            unflushed_from=self._unflushed_from(state, name, want, was_compacted),
             leader_epochs=epochs,
             **replicated,
         )
         for line in handle.recovered.messages:
             log.warning("%s: %s", path, line)
         report_cuts(path, handle.recovered.cuts)
-        was_compacted = name in state.compacted or "compact" in want.config.names("cleanup.policy")
         missing = handle.recovered.missing
         if was_compacted:  # its gaps are right, but for one at the end, which is never compacted
             missing = missing[-1:] if handle.recovered.ends_early else []
@@ -440,6 +442,18 @@ class LogManager:
         if not is_marked:
             files.write_topic_id(path, want.topic_id)
         return PartitionLog(*name, want.topic_id, path, handle)
+
+    def _unflushed_from(
+        self, state: _DirState, name: TopicPartition, want: WantedLog, was_compacted: bool
+    ) -> int:
+        """Returns the offset from which on a gap in a log may come from a power cut. Compaction
+        leaves gaps as well. With log.durability=fsync the high watermark of a log without other
+        replicas is a flushed offset."""
+        if was_compacted:
+            return OFFSET_MAX
+        if self._config.text("log.durability") == "fsync" and not want.is_replicated:
+            return state.end_offset_min(name)
+        return state.recovery_points.get(name, 0)
 
     def _keep(self, opened: PartitionLog) -> None:
         name = opened.topic, opened.partition

@@ -4,8 +4,10 @@ The checkpoints of a log directory have the last known end of each log (recovery
 watermark, log start). A log whose files end earlier, or whose directory is missing, has lost
 records: it continues at the offset of the checkpoints, so that no offset is used twice. The loss is
 an ERROR line with the remedy. A gap between two segments is a loss too, unless the partition was
-compacted: compaction leaves gaps. Apache Kafka 2.7 to 4.3 logs none of this and uses the offsets
-again. Segments that are missing at the start of a log look like retention and are not detected.
+compacted: compaction leaves gaps. A gap above what the checkpoints say was flushed comes from a
+power cut, and the log ends before it (cext/log/log_handle.pyx). Apache Kafka 2.7 to 4.3 logs none
+of this and uses the offsets again. Segments that are missing at the start of a log look like
+retention and are not detected.
 
 A replica whose log ends earlier does not skip offsets: it fetches them again, if another replica
 has their records.

@@ -82,6 +82,7 @@ class LogHandle:
         end_offset_min: int = 0,
         clean: bool = False,
         high_watermark: int = ...,
+        unflushed_from: int = ...,
         leader_epochs: Iterable[tuple[int, int]] = (),
         seed: int = 1,
     ) -> LogHandle: ...

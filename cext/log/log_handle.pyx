@@ -334,26 +334,33 @@ cdef int _cut_tail(LogHandle handle, Segment* segment, const SegmentFacts* facts
 
 
 cdef object _recover_segments(
-    LogHandle handle, list bases, list missing, int64_t high_watermark,
+    LogHandle handle, list bases, list missing, int64_t high_watermark, int64_t unflushed_from,
 ):
-    """Recovers segments in order, and renames those behind a cut to .cut files. Adds gaps between
-    segments to `missing`. Returns (a Recovered, the log's end offset). Raises OSError."""
+    """Recovers segments in order, and renames those behind a cut to .cut files. A gap at or above
+    `unflushed_from` cuts the log as well: a power cut may leave a new segment without the last
+    batches of the segment before, and a log must not have a record without those before it. Adds
+    other gaps to `missing`. Returns (a Recovered, the log's end offset, the offset behind the gap
+    that cut the log or -1). Raises OSError."""
     cdef Log* log = handle.log
     cdef Segment* segment
     cdef SegmentFacts facts
     cdef int64_t end_offset = bases[0], batches = 0, records = 0, cut_bytes = 0
     cdef int64_t snapshot_at
     cdef int status
+    cdef int64_t gap_end = -1
     walked, dropped, messages, cuts = 0, 0, handle.recovered.messages, handle.recovered.cuts
     _rebuild_producers(handle, bases[0], False, high_watermark)
     for i, base in enumerate(bases):
-        if i and (cut_bytes or base < end_offset):
+        if i and not cut_bytes and base > end_offset >= unflushed_from:
+            gap_end = base
+        if i and (cut_bytes or base < end_offset or gap_end >= 0):
             for behind in reversed(bases[i:]):
                 cuts.append(cut_files.set_aside_segment(handle.directory, behind, end_offset))
             log_files.drop(handle.directory, bases[i:])
             dropped = len(bases) - i
             messages.append(
-                f"{dropped} segments from {base} on are cut off: they are behind the damage")
+                f"{dropped} segments from {base} on are cut off: they are behind "
+                + ("the damage" if gap_end < 0 else "lost records that were not flushed"))
             break
         if i:
             _note_missing(log, missing, end_offset, base)
@@ -385,7 +392,7 @@ cdef object _recover_segments(
     log_transactions_restored(log)
     facts_of_all = Recovered(
         walked, batches, records, cut_bytes, dropped, messages, missing, False, cuts)
-    return facts_of_all, end_offset
+    return facts_of_all, end_offset, gap_end
 
 
 cdef object _open_end(LogHandle handle, int64_t base_offset, dict whole):
@@ -466,7 +473,7 @@ cdef int _go_on_at(LogHandle handle, int64_t offset) except -1:
 
 cdef int _load(
     LogHandle handle, int64_t recovery_point, bint clean, int64_t end_offset_min,
-    int64_t high_watermark,
+    int64_t high_watermark, int64_t unflushed_from,
 ) except -1:
     cdef Log* log = handle.log
     cdef int64_t end_offset, start_offset = log.start_offset
@@ -495,7 +502,9 @@ cdef int _load(
     rebuilt = [f"segment {b}: indexes rebuilt" for b in bases if not whole[b] and b not in unclean]
     if end is None:
         unclean = unclean or bases[len(bases) - 1:]
-        handle.recovered, end = _recover_segments(handle, unclean, missing, high_watermark)
+        handle.recovered, end, gap_end = _recover_segments(
+            handle, unclean, missing, high_watermark, unflushed_from)
+        end_offset_min = max(end_offset_min, gap_end)   # records had the offsets in the gap
         _set_marks(log, end, min(unclean[0], end), unclean[0])
     else:
         _set_marks(log, end, end, bases[len(bases) - 1])
@@ -591,7 +600,8 @@ cdef class LogHandle:
     def open(cls, directory, *, SystemCalls system not None, Epochs epochs not None,
              SegmentCache cache not None, settings=LogSettings(), int64_t recovery_point=0,
              int64_t log_start_offset=0, int64_t end_offset_min=0, bint clean=False,
-             int64_t high_watermark=INT64_MAX, leader_epochs=(), uint64_t seed=1):
+             int64_t high_watermark=INT64_MAX, int64_t unflushed_from=INT64_MAX,
+             leader_epochs=(), uint64_t seed=1):
         """Opens the log in an existing directory and returns its handle.
 
         `clean`: the log was closed cleanly and needs no recovery; otherwise every segment from
@@ -599,6 +609,8 @@ cdef class LogHandle:
         `end_offset_min`: records had offsets below it; a log that ends earlier continues there.
         `high_watermark`: as far as it is known, of a log whose records need other replicas; a
         transaction whose marker is not below it counts as open until the high watermark moves.
+        `unflushed_from`: what is at and above this offset may not have been flushed; where a
+        segment lacks its end there, the segments behind it are cut off.
         `leader_epochs`: (epoch, start offset) pairs of the checkpoint. `seed`: for
         segment.jitter.ms.
 
@@ -623,7 +635,8 @@ cdef class LogHandle:
         handle.log.start_offset = log_start_offset
         for epoch, start in leader_epochs:
             leader_epochs_assign(&handle.log.leader_epochs, epoch, start)
-        _load(handle, recovery_point, clean, end_offset_min, high_watermark)
+        _load(
+            handle, recovery_point, clean, end_offset_min, high_watermark, unflushed_from)
         with nogil:
             status = log_flush(handle.log)  # the changes of recovery
         if status != 0:

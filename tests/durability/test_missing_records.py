@@ -6,11 +6,13 @@ remaining segment ends, and does not notice a gap.
 """
 
 import logging
+import os
 import shutil
 
 import pytest
 from api.admin_calls import admin_on
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from simulation.log_rows import batches_in
 
 from barnabas.client import Cluster, Reader
 
@@ -137,6 +139,33 @@ def test_a_lost_segment_in_the_middle_is_an_error_at_every_start(tmp_path, caplo
             assert (a.offset("t", -2), a.offset("t", -1)) == (0, COUNT)
         (said,) = errors(caplog)
         assert f"offsets {bases[2]} to {bases[3] - 1} are missing" in said
+
+
+def test_records_behind_those_that_a_power_cut_has_taken_are_cut_off(tmp_path, caplog):
+    """A new segment was on the disk, and not the last batch of the one before; no checkpoint was
+    written since. The log must not have records without those before them: their producer sends
+    the lost ones again, and then those behind them."""
+    folder = written(tmp_path)
+    before, last = segments(folder)[-2:]
+    left = int(last.stem) - 1
+    batches = list(batches_in(before.read_bytes()))
+    os.truncate(before, batches[-1][0])
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint",
+                 "replication-offset-checkpoint"):  # fmt: skip
+        (folder.parent / name).unlink()
+    kept = last.read_bytes()
+    for start in range(2):
+        caplog.clear()
+        with caplog.at_level(logging.ERROR), admin_on(tmp_path) as a:
+            assert a.offset("t", -1) == COUNT
+            with Cluster(a.broker.bootstrap_servers) as cluster:
+                reader = Reader(cluster, "t", {0: left - 2}, to_end=True)
+                assert [record.offset for _, record in reader] == [left - 2, left - 1]
+        if start == 0:
+            cut, lost = errors(caplog)
+            assert f"{COUNT - left - 1} records in" in cut and last.stem in cut
+            assert f"offsets {left} to {COUNT - 1} are missing" in lost
+        assert (folder / f"{last.stem}.cut").read_bytes() == kept
 
 
 def test_a_gap_in_a_compacted_partition_is_no_loss(tmp_path, caplog):
