@@ -1,5 +1,5 @@
-"""Kafka Streams with group.protocol=streams (KIP-1071) on three brokers: the coordinator of its group
-is killed, and then an instance. Each word is counted exactly once."""
+"""Kafka Streams with group.protocol=streams (KIP-1071) on three brokers: the group's coordinator is
+killed, and then an instance. Each word is counted exactly once."""
 
 import random
 
