@@ -26,7 +26,8 @@ from barnabas.takeover.metadata_image import FoundPartition, FoundTopic
 
 NOT_READ = (
     "not imported: settings, access rules, SCRAM users, quotas and delegation tokens: they are in"
-    " ZooKeeper. --zookeeper reads them there"
+    " ZooKeeper. --zookeeper reads them there. Without it the replicas that end last count as in"
+    " sync, so give the directories of all brokers"
 )
 
 Configs = Callable[[str], Mapping[str, str] | None]  # of an internal topic; None: it is not one

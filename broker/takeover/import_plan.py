@@ -5,6 +5,9 @@ the ISR or of the eligible replicas (KIP-966). All of these have every acknowled
 one is refused, and so is a partition without a directory, unless the operator accepts the loss;
 then the replica that ends last is taken, and a partition without one begins empty.
 
+The metadata log of a broker that was killed ends early, and says that it was in sync. Every change
+is in the logs of a majority of the controllers, so fewer of them are a loss too.
+
 Each partition gets a leader epoch above the one in the metadata and in its log, because the node
 that leads it is another one.
 
@@ -17,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
+from pathlib import Path
 from typing import NamedTuple
 
 from barnabas.config import BrokerConfig
@@ -79,6 +83,7 @@ class _Found(NamedTuple):
 
     source: int
     broker_id: int
+    path: Path
     files: tuple[PartitionFile, ...]
     last_epoch: int  # -1: none
 
@@ -187,9 +192,19 @@ def _newest_metadata_log(
             ]
         )
     newest = max(logs, key=lambda row: (row.last_epoch, row.end_offset))
+    controllers = newest.image.controllers
+    given = {row.broker_id for row in sources if row.has_metadata_log} & controllers
+    majority = len(controllers) // 2 + 1
 
     def read(broker_id: int, node_id: int) -> FoundCluster:
-        return found_cluster(newest.image, broker_id, node_id, passwords)
+        found = found_cluster(newest.image, broker_id, node_id, passwords)
+        if controllers and len(given) < majority:
+            found.losses.append(
+                f"{newest.directory} may lack the last changes, such as which replicas are in sync:"
+                f" {majority} of the controllers {_ids(controllers)} have all of them, and the"
+                f" directories of {len(given)} were given"
+            )
+        return found
 
     return Metadata(str(newest.directory), "", read)
 
@@ -247,11 +262,12 @@ class _Choice:
         elif in_sync:
             self._take(topic, index, in_sync[0])
         elif found:
+            last = max(found, key=_end)
             self.losses.append(
                 f"{name}: broker {_ids(brokers)} was not in sync (in sync: {_ids(complete)}), so"
-                " acknowledged records may be missing"
+                f" acknowledged records may be missing in {last.path}"
             )
-            self._take(topic, index, max(found, key=_end))
+            self._take(topic, index, last)
         else:
             self.losses.append(
                 f"{name}: no given directory has it (replicas: {_ids(partition.replicas)}), so all"
@@ -278,7 +294,7 @@ class _Choice:
                     f"not imported: {path}: it is of an earlier topic (id {uuid_text(raw)})"
                 )
                 continue
-            yield _Found(number, source.broker_id, files, epochs[-1][0] if epochs else -1)
+            yield _Found(number, source.broker_id, path, files, epochs[-1][0] if epochs else -1)
 
 
 def _end(row: _Found) -> tuple[int, int]:

@@ -53,6 +53,7 @@ class MetadataImage:
         self.quotas: dict[Quota, dict[str, float]] = {}
         self.features: dict[str, int] = {}
         self.tokens: dict[str, DelegationToken] = {}
+        self.controllers: set[int] = set()  # none before Kafka 3.7
         self.next_producer_id = 0
         self._transaction: list[tuple[str, Struct]] | None = None
 
@@ -186,6 +187,12 @@ class MetadataImage:
     def _take_producer_ids(self, record: Struct) -> None:
         self.next_producer_id = max(self.next_producer_id, record.nextProducerId)
 
+    def _add_controller(self, record: Struct) -> None:
+        self.controllers.add(record.controllerId)
+
+    def _remove_controller(self, record: Struct) -> None:
+        self.controllers.discard(record.controllerId)
+
 
 def _mechanism(record: Struct) -> str:
     name = TYPES.get(record.mechanism)
@@ -197,8 +204,8 @@ def _mechanism(record: Struct) -> str:
 # ConfigResource.Type
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 
-# Records that are not here (registrations of brokers and controllers, migration, no-operation) say
-# nothing that outlives Kafka's processes.
+# Records that are not here (registrations of brokers, migration, no-operation) say nothing that
+# outlives Kafka's processes.
 _CHANGES: dict[str, Callable[[MetadataImage, Struct], None]] = {
     "TopicRecord": MetadataImage._add_topic,
     "RemoveTopicRecord": MetadataImage._remove_topic,
@@ -215,4 +222,6 @@ _CHANGES: dict[str, Callable[[MetadataImage, Struct], None]] = {
     "DelegationTokenRecord": MetadataImage._add_token,
     "RemoveDelegationTokenRecord": MetadataImage._remove_token,
     "ProducerIdsRecord": MetadataImage._take_producer_ids,
+    "RegisterControllerRecord": MetadataImage._add_controller,
+    "UnregisterControllerRecord": MetadataImage._remove_controller,
 }

@@ -105,7 +105,7 @@ def test_an_accepted_loss_takes_the_replica_that_ends_last(tmp_path, capsys, bro
     assert sources_of(found)[NEWS, 0] == str(second)
     assert [note for note in found["notes"] if note.startswith("lost: ")] == [
         f"lost: {NEWS}-0: broker 1, 2 was not in sync (in sync: 3), so acknowledged records may be"
-        " missing"
+        f" missing in {second / f'{NEWS}-0'}"
     ]
 
 
@@ -117,6 +117,23 @@ def test_the_newest_metadata_log_counts(tmp_path, capsys, brokers):
         found = import_to(capsys, tmp_path / "new", *sources, "--dry-run")
         assert sources_of(found)[NEWS, 0] == str(second)
         assert found["metadata"] == str(second / "__cluster_metadata-0")
+
+
+def test_fewer_than_most_controllers_are_refused(tmp_path, capsys, brokers):
+    """A majority of them has every change of the metadata; the recorded log names controller 1."""
+    first, second = brokers
+    (log,) = (first / "__cluster_metadata-0").glob("*.log")
+    rows = [value_of("RegisterControllerRecord", 0, controllerId=number) for number in (2, 3)]
+    batch = encode_batch(list(map(Record, rows)), base_offset=LATER, leader_epoch=2)
+    log.write_bytes(log.read_bytes() + batch)
+    (line,) = import_to(capsys, tmp_path / "new", first, status=1)
+    assert "2 of the controllers 1, 2, 3 have all of them, and the directories of 1" in line
+    import_to(capsys, tmp_path / "new", first, second, "--dry-run")
+    row = value_of("UnregisterControllerRecord", 0, controllerId=3)
+    batch = encode_batch([Record(row)], base_offset=LATER + 10, leader_epoch=2)
+    log.write_bytes(log.read_bytes() + batch)
+    (line,) = import_to(capsys, tmp_path / "new", first, status=1)
+    assert "2 of the controllers 1, 2 have" in line
 
 
 def test_directories_of_two_clusters_are_refused(tmp_path, capsys, brokers):
