@@ -23,6 +23,13 @@ from barnabas.wire.internal import (
 # TransactionStatus: begun, or decided and not yet marked in every partition
 OPEN = {1: "ongoing", 2: "committing", 3: "aborting"}
 
+GROUPS = (
+    "GroupMetadata",
+    "ConsumerGroupMetadata",
+    "ShareGroupMetadata",
+    "StreamsGroupMetadata",
+)
+
 
 class InternalFacts(NamedTuple):
     """`open_transactions`: by transactional id, what they are at."""
@@ -40,7 +47,7 @@ def internal_facts(partitions: Sequence[PlannedPartition]) -> InternalFacts:
     for kind, key, value in _rows(partitions, CONSUMER_OFFSETS):
         if kind in ("OffsetCommit", "LegacyOffsetCommit"):  # the second is of Kafka 0.8
             offsets[key.group, key.topic, key.partition] = value is not None
-        elif kind in ("GroupMetadata", "ConsumerGroupMetadata", "ShareGroupMetadata"):
+        elif kind in GROUPS:
             groups[getattr(key, "groupId", None) or key.group] = value is not None
     for _kind, key, value in _rows(partitions, TRANSACTION_STATE):
         states[key.transactionalId] = None if value is None else OPEN.get(value.transactionStatus)
