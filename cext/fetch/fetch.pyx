@@ -497,6 +497,8 @@ cdef bint watch_all(FetchCore* core, FetchWait* w, const Request* request) noexc
 
 cdef void unwatch_all(FetchCore* core, FetchWait* w) noexcept nogil:
     cdef int32_t i
+    if w.watches == NULL:
+        return
     for i in range(w.watch_count):
         if w.r.parts[i].absent == PART_PRESENT:
             partition_unwatch(core.table, &w.watches[i])

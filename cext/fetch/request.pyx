@@ -59,7 +59,8 @@ cdef void fetch_request_clear(FetchRequest* r) noexcept nogil:
     for i in range(r.part_count):
         if r.parts[i].slice.segment != NULL:
             segment_release(r.parts[i].slice.segment)
-        aborted_txns_free(&r.parts[i].aborted)
+        if r.parts[i].aborted.items != NULL:
+            aborted_txns_free(&r.parts[i].aborted)
         rewrite_drop(r.parts[i].rewrite)
         if r.parts[i].absent == PART_PRESENT:
             forget_found(&r.parts[i])
