@@ -39,6 +39,16 @@ PAIRS = [
 ]
 
 
+def in_short_form(pair: tuple[str, str, str, str]) -> bool:
+    """Whether the short form reads the cell with this reader: of each producer and reader two
+    codecs, one with each timestamp type. They differ from reader to reader, so that every client
+    reads every codec, and every codec of a producer is read."""
+    name, codec, kind, reader = pair
+    names = [*CLIENTS]
+    index = names.index(name) + names.index(reader) + 2 * TIMES.index(kind)
+    return codec == CODECS[index % len(CODECS)]
+
+
 def client_class(name: str) -> type:
     """Returns the class of a client, by its name in CLIENTS."""
     module, attribute = (CLIENTS | NODE_CLIENTS)[name].split(":")
