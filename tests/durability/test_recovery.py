@@ -233,6 +233,7 @@ CHECKPOINTS = [
 ]
 
 
+@pytest.mark.one_of("clean stop", "kill")
 @pytest.mark.parametrize("content", [b"", b"\0" * 40, b"0\n9\nt 0", b"\xff\xfe\n"])
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
 def test_damaged_checkpoints_lose_nothing(written, tmp_path, content, clean):
@@ -256,6 +257,7 @@ def test_damaged_snapshots_lose_nothing(written, tmp_path, clean):
         check_all(wire)
 
 
+@pytest.mark.one_of("clean stop", "kill")
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
 def test_a_flipped_bit_never_gives_a_wrong_record(written, tmp_path, seed, clean):

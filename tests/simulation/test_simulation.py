@@ -26,7 +26,7 @@ from barnabas.storage.log_manager import LogManager
 pytestmark = pytest.mark.takes(seconds=215)
 
 KNOWN_COUNT, SEEDS_MAX = 10, 60
-FRESH_S, FRESH_COUNT, FRESH_FAULTS = 30, 10_000, 100_000
+FRESH_S, FRESH_COUNT, FRESH_FAULTS = 15, 10_000, 100_000
 PLANTED_SEEDS = 60
 
 
