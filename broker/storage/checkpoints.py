@@ -10,7 +10,7 @@ counts as absent: its offsets only save work at start (the callers describe what
 Source: the files that Kafka 3.9 and 4.3 write.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from barnabas.storage.replace_file import Replacements, replace_file
@@ -24,6 +24,8 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
 TopicPartition = tuple[str, int]
+
+INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 
 
 class DamagedFile(ValueError):
@@ -52,16 +54,20 @@ def _lines(path: Path) -> list[str]:
     lines = body.splitlines()
     if version != "0":
         raise DamagedFile(f"{path}: version {version!r}, not 0")
-    if not count.isdecimal() or int(count) != len(lines):
-        raise DamagedFile(f"{path}: says {count!r} lines and has {len(lines)}")
+    if _numbers(path, count, [count]) != [len(lines)]:
+        raise DamagedFile(f"{path}: says {count[:20]!r} lines and has {len(lines)}")
     return lines
 
 
-def _numbers(path: Path, line: str, texts: Iterable[str]) -> list[int]:
+def _numbers(path: Path, line: str, texts: Sequence[str]) -> list[int]:
+    """Returns numbers of 0 to INT64_MAX. Raises DamagedFile."""
     try:
-        return [int(text) for text in texts]
-    except ValueError:
-        raise DamagedFile(f"{path}: cannot read line {line!r}") from None
+        found = [int(text) for text in texts]
+    except ValueError:  # also for more digits than Python reads
+        raise DamagedFile(f"{path}: cannot read line {line[:300]!r}") from None
+    if found and not 0 <= min(found) <= max(found) <= INT64_MAX:
+        raise DamagedFile(f"{path}: a number in line {line[:300]!r} is negative or too large")
+    return found
 
 
 def _text(lines: list[str]) -> bytes:
@@ -76,8 +82,8 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
         if len(rest) != 2 or not topic:
             raise DamagedFile(f"{path}: cannot read line {line!r}")
         partition, offset = _numbers(path, line, rest)
-        if partition < 0 or offset < 0:
-            raise DamagedFile(f"{path}: negative number in line {line!r}")
+        if partition > INT32_MAX:
+            raise DamagedFile(f"{path}: no partition has the number in line {line!r}")
         found[topic, partition] = offset
     return found
 
@@ -98,7 +104,7 @@ def read_leader_epochs(directory: Path) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for line in _lines(path):
         numbers = _numbers(path, line, line.split(" "))
-        if len(numbers) != 2 or min(numbers) < 0:
+        if len(numbers) != 2 or numbers[0] > INT32_MAX:
             raise DamagedFile(f"{path}: cannot read line {line!r}")
         epoch, start = numbers
         if found and (epoch <= found[-1][0] or start < found[-1][1]):

@@ -31,6 +31,10 @@ def test_empty_set_is_two_lines_and_no_file_is_an_empty_set(tmp_path):
         "0\n1\na 0 -1\n",
         "0\n1\na b 1\n",
         "0\n1\n 0 1\n",
+        "0\n" + "9" * 5000 + "\n",  # Python makes no number of more than 4300 digits
+        "0\n1\na 0 " + "9" * 5000 + "\n",
+        f"0\n1\na 0 {2**63}\n",
+        f"0\n1\na {2**31} 0\n",
     ],
 )
 def test_damage_names_the_file(tmp_path, text):
