@@ -99,7 +99,7 @@ class Checkpoint:
         data = self._read("metadata")
         try:
             found = json.loads(data)["id"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise TruncatedFile(self.files.shown("metadata"), "it has no query id") from error
         if not isinstance(found, str):
             raise TruncatedFile(self.files.shown("metadata"), "it has no query id")
@@ -209,15 +209,18 @@ class Checkpoint:
             if not lines and head == "v":
                 raise TruncatedFile(shown, "it ends in the middle of its version")
             raise UnknownVersion(shown, f"it begins with {head[:20]!r} instead of a version")
-        if int(head[1:]) not in known:
-            newest = max(known)
-            raise UnknownVersion(shown, f"version {head[1:]} is unknown (known: up to {newest})")
-        return int(head[1:]), lines
+        version = int(head[1:10])
+        if len(head) > 10 or version not in known:
+            known_max = max(known)
+            raise UnknownVersion(
+                shown, f"version {head[1:20]} is unknown (known: up to {known_max})"
+            )
+        return version, lines
 
     def _object(self, path: str, line: str) -> dict[str, Any]:
         try:
             found = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TruncatedFile(self.files.shown(path), f"{line[:40]!r}: {error}") from error
         if not isinstance(found, dict):
             raise TruncatedFile(self.files.shown(path), f"{line[:40]!r} is not a JSON object")

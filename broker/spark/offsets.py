@@ -56,7 +56,10 @@ def marked_ids(names: Iterable[str]) -> TopicIds:
 def parse_offsets(text: str) -> Offsets:
     """Returns the offsets in a line of JSON. Raises ValueError when the text does not have this
     form."""
-    found = json.loads(text)
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError("offsets must be a JSON object")
     offsets: Offsets = {}

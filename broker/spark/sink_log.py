@@ -118,7 +118,7 @@ class SinkLog:
     def _entry(self, shown: str, line: str) -> SinkFile:
         try:
             row: Any = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TruncatedFile(shown, f"{line[:40]!r}: {error}") from error
         if not isinstance(row, dict) or not all(
             isinstance(row.get(name), kind) for name, kind in FIELDS.items()

@@ -143,7 +143,7 @@ def test_a_crc_of_another_size_or_kind_is_named(place):
 
 
 @pytest.mark.parametrize("name", ["offsets/1", "commits/0", "sources/0/0"])
-@pytest.mark.parametrize("version", [b"v9", b"w1", b"1", b"vx"])
+@pytest.mark.parametrize("version", [b"v9", b"w1", b"1", b"vx", b"v" + b"9" * 5000])
 def test_an_unknown_version_is_named_and_nothing_is_written(place, name, version):
     data = (place / name).read_bytes()
     LocalFiles(place).replace(name, data.replace(b"v1", version))
@@ -157,6 +157,15 @@ def test_an_unknown_version_is_named_and_nothing_is_written(place, name, version
         with pytest.raises(UnknownVersion):
             act(checkpoint_at(place))
     assert content(place) == before
+
+
+@pytest.mark.parametrize("name", ["metadata", "offsets/1", "commits/0", "sources/0/0"])
+def test_json_that_is_nested_too_deeply_is_named(place, name):
+    """Python raises RecursionError for it, which is no ValueError."""
+    head, _, _ = (place / name).read_bytes().rpartition(b"{")
+    LocalFiles(place).replace(name, head + b'{"a":' + b"[" * 2000)
+    with pytest.raises(TruncatedFile, match=f"^{place}/{name}: "):
+        reads(checkpoint_at(place))
 
 
 def test_two_writers_of_a_batch(place):

@@ -74,6 +74,9 @@ def test_damage_is_named(log, tmp_path):
     (place / ".10.crc").unlink()
     with pytest.raises(TruncatedFile, match=f"^{place}/10: "):
         log.current()
+    (place / "10").write_bytes(b"v1\n" + b"[" * 2000)  # Python raises RecursionError for it
+    with pytest.raises(TruncatedFile, match=f"^{place}/10: "):
+        log.current()
     (place / "10").write_bytes(good.replace(b"v1", b"v3"))
     with pytest.raises(UnknownVersion, match=f"^{place}/10: version 'v3'"):
         log.current()
