@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from barnabas.cext.codec.wire import MalformedMessage
+from barnabas.cext.codec.wire import MalformedMessage, UnwritableMessage
 from barnabas.cext.record.records import CorruptRecords, Record
 from barnabas.storage.log_dirs import FailedDirectory
 from barnabas.takeover.stored_batches import DamagedSegment, batches_of, mapped
@@ -107,23 +107,24 @@ def _older_records(topic: str, records: list[Record]) -> Iterator[Record]:
                 yield record
                 continue
             version, value = kind.read_value(record.value)
-        except (UnknownRecord, MalformedMessage):
+            if version > version_max:
+                record = Record(
+                    kind.encode_value(_without_later(kind, value), version_max),
+                    record.key,
+                    timestamp=record.timestamp,
+                    headers=record.headers,
+                    offset=record.offset,
+                )
+        except (UnknownRecord, MalformedMessage, UnwritableMessage):
             continue
-        if version <= version_max:
-            yield record
-        else:
-            yield Record(
-                kind.encode_value(_without_later(kind, value), version_max),
-                record.key,
-                timestamp=record.timestamp,
-                headers=record.headers,
-                offset=record.offset,
-            )
+        yield record
 
 
 def _without_later(kind: RecordType, value: Any) -> Any:
     for name, default in LATER.get(kind.name, {}).items():
         setattr(value, name, default)
+    for part in (value, *getattr(value, "members", ())):
+        part.unknown = ()  # tagged fields of a later Kafka
     return value
 
 

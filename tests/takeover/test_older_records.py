@@ -100,3 +100,19 @@ def test_groups_of_later_protocols_are_left_out_with_their_offsets(tmp_path):
     assert kept.records[0].value == commit.value
     assert (kept.producer_id, kept.producer_epoch, kept.transactional) == (9, 2, True)
     assert (kept.base_sequence, kept.last_offset) == (0, len(later) + 1)
+
+
+def test_tagged_fields_of_a_later_kafka_are_left_out(tmp_path):
+    """Kafka may add a tagged field without a new version of the value."""
+    group = record_type(CONSUMER_OFFSETS, "GroupMetadata")
+    member = group.value.struct("members")(
+        memberId="m", clientId="c", clientHost="h", subscription=b"", assignment=b""
+    )
+    fields = {"protocolType": "consumer", "protocol": None, "leader": None}
+    value = group.value.cls(**fields, members=[member])
+    known = group.encode_value(value, 3)
+    value.unknown, member.unknown = ((9, b"later"),), ((8, b"later"),)
+    record = Record(group.encode_value(value, 4), group.encode_key(group.key.cls(group="g")))
+    path = written(tmp_path / f"{0:020d}.log", encode_batch([record]))
+    (made,) = batches(older_records.older(CONSUMER_OFFSETS, path), tmp_path / f"{1:020d}.log")
+    assert [row.value for row in made.records] == [known]
