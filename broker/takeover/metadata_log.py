@@ -77,9 +77,9 @@ def _read_snapshot(directory: Path, image: MetadataImage) -> tuple[int, int]:
     for end_offset, epoch, path in sorted(found, reverse=True):
         try:
             rows = list(batches_of(path))
-        except DamagedSegment:
-            continue
-        if not rows or not _is_footer(rows[-1]):
+            if not rows or not _is_footer(rows[-1]):
+                continue
+        except (DamagedSegment, CorruptRecords):
             continue
         for batch in rows:
             _apply(path, batch, image, 0)
@@ -102,4 +102,4 @@ def _apply(path: Path, batch: Batch, image: MetadataImage, from_offset: int) -> 
             if record.offset >= from_offset and record.value is not None:
                 image.apply(*read_record(record.value))
     except (MalformedMessage, CorruptRecords) as error:
-        raise CannotImport([f"{path}: offset {batch.base_offset}: {error}."]) from error
+        raise CannotImport([f"{path}: batch up to offset {batch.last_offset}: {error}."]) from error

@@ -6,8 +6,10 @@ import zipfile
 
 import pytest
 from compat.support import rival
+from oracle.old_produce import wrapper
 from takeover.kafka_before import recorded
 
+from barnabas.cext.codec.crc import crc32c
 from barnabas.cext.codec.varint import encode_uvarint
 from barnabas.cext.codec.wire import MalformedMessage
 from barnabas.cext.record.records import Record, encode_batch
@@ -164,3 +166,27 @@ def test_changed_bytes_give_the_error_of_the_package(tmp_path):
             continue
         assert found.end_offset == whole.end_offset  # read from the log instead
         assert found.image.topics.keys() == whole.image.topics.keys()
+
+
+@pytest.mark.parametrize("name", [f"{20:020d}-{1:010d}.checkpoint", f"{0:020d}.log"])
+def test_a_batch_whose_records_cannot_be_read_is_refused(tmp_path, name):
+    """Its size and its checksum are right: as the last batch of a snapshot, and in the log."""
+    directory = tmp_path / "__cluster_metadata-0"
+    directory.mkdir()
+    damaged = bytearray(encode_batch([Record(value_of(*TOPIC[:2], **TOPIC[2]))]))
+    if name.endswith(".checkpoint"):
+        damaged[22] |= 0x20  # a control batch, as the footer is
+    damaged[60] = 9  # the number of records
+    damaged[17:21] = crc32c(bytes(damaged[21:])).to_bytes(4, "big")
+    (directory / name).write_bytes(damaged)
+    with pytest.raises(CannotImport):
+        read_metadata_log(tmp_path)
+
+
+def test_a_wrapper_of_an_old_format_is_refused(tmp_path):
+    """Its records cannot be read, and with them its first offset."""
+    directory = tmp_path / "__cluster_metadata-0"
+    directory.mkdir()
+    (directory / f"{0:020d}.log").write_bytes(wrapper(1, 1, b"no messages", offset=2))
+    with pytest.raises(CannotImport, match="batch up to offset 2: "):
+        read_metadata_log(tmp_path)
