@@ -130,7 +130,7 @@ def test_settings_without_effect_are_named_at_the_start_with_the_reason(tmp_path
     assert threads.startswith("background.threads has no effect: each repeating task")
     assert remote == (
         "remote.log.manager.thread.pool.size, remote.log.reader.threads have no effect:"
-        " tiered storage is not built yet."
+        " tiered storage is not built."
     )
     assert tls == (
         "ssl.protocol has no effect: the start checks the value only; ssl.enabled.protocols says"

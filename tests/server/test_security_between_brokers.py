@@ -3,8 +3,10 @@
 section KafkaClient."""
 
 import pytest
+from tls.tls_broker import AUTHORITY, pem_settings, tls_broker
 
-from barnabas.client.failures import BadSetting
+from barnabas.client.connection import Connection
+from barnabas.client.failures import BadSetting, CannotConnect
 from barnabas.server.inter_broker import security_between_brokers
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -38,3 +40,19 @@ def test_the_section_of_clients_is_not_used(user):
     said = r"no JAAS file \(KAFKA_OPTS\) has a section safe.KafkaServer or KafkaServer"
     with pytest.raises(BadSetting, match=said):
         user("KafkaClient")
+
+
+def test_the_name_of_a_broker_is_compared_with_its_certificate_unless_switched_off(tmp_path):
+    name = "ssl.endpoint.identification.algorithm"
+    settings = pem_settings(tmp_path, AUTHORITY.issue("CN=b", ("elsewhere.example",), kind="rsa"))
+    with tls_broker(tmp_path, settings) as served:
+
+        def connect(**given):
+            values = {"ssl.truststore.certificates": AUTHORITY.pem, **given}
+            security = security_between_brokers("SAFE", "SSL", values)
+            Connection("localhost", served.port, client_id="2", security=security).close()
+
+        connect(**{name: ""})
+        for given in ({}, {name: "https"}):
+            with pytest.raises(CannotConnect, match="elsewhere.example|[Hh]ostname mismatch"):
+                connect(**given)

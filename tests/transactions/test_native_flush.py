@@ -158,6 +158,32 @@ def test_a_request_that_waits_for_the_markers_goes_on_when_the_transaction_is_co
         one.wire.close()
 
 
+def test_how_long_and_how_often_a_request_waits_for_a_busy_id(tmp_path):
+    """The native handler waits for the longest time. Python, which has requests for more than 32
+    partitions, asks again after each pause."""
+    settings = {
+        "add.partitions.to.txn.retry.backoff.max.ms": "300",  # 100 by default
+        "add.partitions.to.txn.retry.backoff.ms": "1000",  # 20 by default
+    }
+    with started(tmp_path, "fsync", settings) as broker:
+        writer, other = Writer(broker, "busy"), Writer(broker, "busy", init=False)
+        slow_flush(broker, delay_ms=2200)
+        answer = sent(writer, writer.add_frame([("a", [1])], 3))
+        until_pending(broker, "busy")
+
+        def waited(*partitions):
+            began = time.monotonic()
+            codes = other.add(writer.producer, *partitions, topic="a", settle=False)
+            assert set(codes) == {51}  # CONCURRENT_TRANSACTIONS
+            return time.monotonic() - began
+
+        assert 0.3 <= waited(2) < 0.9
+        assert waited(*range(33)) >= 1.0
+        answer()
+        for one in (writer, other):
+            one.wire.close()
+
+
 def test_a_flush_that_takes_too_long_is_answered_and_its_step_counts_later(tmp_path):
     with started(tmp_path, "fsync", {"offsets.commit.timeout.ms": str(TIMEOUT_MS)}) as broker:
         writer = Writer(broker, "slow")

@@ -6,6 +6,7 @@ import socket
 import time
 
 import pytest
+from tls.tls_broker import pem_settings
 
 from barnabas.client.failures import ClientError
 from barnabas.metadata import znodes
@@ -15,6 +16,7 @@ pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=15)]
 
 SOON_S = 20
 SILENT = 9
+HANDSHAKE = b"\x16"  # the first byte of a TLS record with a ClientHello
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,19 @@ def test_brokers_connect_by_the_listener_between_brokers(silent):
     }
     _, listening = silent(listener="BROKERS", **given)
     peer, _ = listening.accept()
+    peer.close()
+
+
+def test_brokers_connect_by_the_protocol_between_brokers(silent, tmp_path):
+    given = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "security.inter.broker.protocol": "SSL",
+        **pem_settings(tmp_path),
+    }
+    _, listening = silent(listener="SSL", **given)
+    peer, _ = listening.accept()
+    peer.settimeout(SOON_S)
+    assert peer.recv(1) == HANDSHAKE
     peer.close()
 
 
