@@ -106,7 +106,7 @@ HEAD = """# Clients that are tested
 
 Each cell links to the file of the test that CI runs with that client against a broker; parametrized
 tests have the client's name as a parameter. A dash means that the client has no such feature, or
-that it is not tested yet. Each client reads records that clients of every other family produced:
+that it is not tested. Each client reads records that clients of every other family produced:
 [tests/compat/README.md](../tests/compat/README.md). [answers.md](answers.md) lists the versions of
 each request and the Kafka release with which they agree. kcat reads transactions and writes none.
 The tests of the clients in Go run in the long form (`make long`).

@@ -5,10 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
-from zookeeper.znode_forms import OURS, RECORDED, forms_of_ours, table
+from zookeeper.znode_forms import OURS, RECORDED, form_of, forms_of_ours, table
+
+from barnabas.metadata.znodes import LogDirEvent
 
 pytestmark = pytest.mark.takes(seconds=15)
 
+LOG_DIR_EVENT = "/log_dir_event_notification/log_dir_event_S"
 KNOWN = json.loads(RECORDED.read_text())
 # Place: why ours differs from Kafka 3.9's.
 DIFFERENT = {
@@ -18,7 +21,7 @@ DIFFERENT = {
     "/delegation_token/token_changes": "not written: brokers watch the tokens",
     "/delegation_token/tokens": "made with the first token",
     "/isr_change_notification/isr_change_S": "written as up to inter.broker.protocol.version 2.6",
-    "/log_dir_event_notification/log_dir_event_S": "not written yet",
+    LOG_DIR_EVENT: "written when a log fails, in Kafka's form (below); no log fails here",
 }
 
 
@@ -34,6 +37,7 @@ def test_ours_have_kafkas_forms():
     assert ours[note] == KNOWN["2.8.2/2.6"][note]
     for place in ("/controller", "/feature"):
         assert ours[place] == KNOWN["2.8.2"][place]
+    assert theirs[LOG_DIR_EVENT] == [form_of(LogDirEvent(1).encode())]
 
 
 def test_the_table_is_as_recorded():
