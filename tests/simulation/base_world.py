@@ -114,6 +114,10 @@ class BaseWorld:
         """Starts a broker that does not run."""
         raise NotImplementedError
 
+    def end_of(self, _topic: str, _partition: int) -> int:
+        """Returns where a log of a coordinator ends; 0 where a fault takes nothing of it."""
+        return 0
+
     # -- chance
 
     def random_bytes(self, size: int) -> bytes:

@@ -13,6 +13,7 @@ and records in the log of another topic.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ class Sequences:
     producer_id: int
     next: int = 0
     in_flight_max: int = 1
+    first: int | None = None  # the offset of its first acknowledged record
     batches: list[Batch] = field(default_factory=list)
 
 
@@ -159,6 +161,13 @@ class Producers:
                 batch.waiting = None
         self._waiting = [row for row in self._waiting if row[2].waiting is not None]
 
+    def take_back(self, ends: Mapping[Log, int]) -> None:
+        """Lets a producer begin anew whose acknowledged records a power cut has taken, all of
+        those in one log: the log takes any sequence number of it."""
+        for (producer, log), rows in list(self._sequences.items()):
+            if rows.first is not None and rows.first >= ends.get(log, 0):
+                del self._sequences[producer, log]
+
     def _poll(
         self,
         log: Log,
@@ -184,6 +193,7 @@ class Producers:
         if part.errorCode == 0:
             rows.batches.remove(batch)
             rows.in_flight_max = IN_FLIGHT_MAX
+            rows.first = part.baseOffset if rows.first is None else rows.first
             world.counts["acknowledged"] += len(batch.values)
             for delta, value in enumerate(batch.values):
                 world.judge.acknowledge(log, part.baseOffset + delta, value)
@@ -202,7 +212,7 @@ class Producers:
         again knows the last batch of a producer only, as in Kafka: when later batches were sent, it
         may refuse a repetition of this one, and the producer begins anew. Otherwise the log has
         lost the batch before, or its sequence numbers."""
-        if rows.next == batch.sequence + len(batch.values):
+        if log not in self._world.judge.lossy and rows.next == batch.sequence + len(batch.values):
             self._world.judge.report(f"{log}: {batch.values[0]!r} is out of order")
         for key, value in list(self._sequences.items()):
             if value is rows:

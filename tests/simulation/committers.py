@@ -8,6 +8,7 @@ stays where it is: a paused broker answers it when it runs again, before it lear
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,8 @@ class Group:
     name: str
     offset: int = 1
     commits: list[Commit] = field(default_factory=list)
+    # Each acknowledged offset, and where the group's log ended when it was.
+    acknowledged: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Committers:
@@ -59,7 +62,14 @@ class Committers:
 
     def acknowledged(self, group: Group) -> int:
         """Returns the last offset that was acknowledged; 0: none."""
-        return group.offset - 1
+        return max((row[0] for row in group.acknowledged[-1:]), default=0)
+
+    def take_back(self, ends: Sequence[int]) -> None:
+        """Forgets the offsets that a power cut may have taken. `ends`: of the partitions of
+        __consumer_offsets."""
+        for group in self.groups:
+            end = ends[partition_of(group.name)]
+            group.acknowledged = [row for row in group.acknowledged if row[1] <= end]
 
     def send(self) -> None:
         """Sends the commit of one group."""
@@ -127,6 +137,9 @@ class Committers:
         code = found.topics[0].partitions[0].errorCode
         if code == 0:
             self._world.counts["commits"] += 1
-            group.offset = max(group.offset, commit.offset + 1)
+            if commit.offset >= group.offset:
+                end = self._world.end_of(CONSUMER_OFFSETS, partition_of(group.name))
+                group.acknowledged.append((commit.offset, end))
+                group.offset = commit.offset + 1
         else:
             self._world.counts[f"commit error {code}"] += 1

@@ -17,7 +17,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from simulation.committers import partition_of
@@ -50,6 +51,8 @@ class Judge:
         self.internal: set[Log] = set()  # no producer sends to these
         self._sent: dict[bytes, Log] = {}
         self._next: dict[tuple[Log, bytes], int] = {}  # sequence number by producer
+        self.rows: dict[Log, list[Row]] = {}  # committed, in logs to which clients send
+        self.lossy: set[Log] = set()  # a power cut has taken records of them
         self.transactions = TransactionJudge()
         self._reported: str | None = None
         self.acknowledged: dict[Log, dict[int, bytes]] = {}
@@ -141,6 +144,7 @@ class Judge:
                 if row.offset not in committed:
                     committed[row.offset] = row.value
                     if log not in self.internal:
+                        self.rows.setdefault(log, []).append(row)
                         self._commit(name, log, row)
                 elif committed[row.offset] != row.value:
                     raise Violation(f"{name}: at offset {row.offset} is {row.value!r}, and"
@@ -156,24 +160,44 @@ class Judge:
         if row.is_transactional:
             return self.transactions.record(name, log, row)
         producer, _, sequence = row.value.partition(b":")
-        expected = self._next.get((log, producer), 0)
+        first = int(sequence) if log in self.lossy else 0  # a log takes any of an unknown producer
+        expected = self._next.get((log, producer), first)
         if int(sequence) != expected:
             kind = "a duplicate" if int(sequence) < expected else "a gap"
             raise Violation(f"{name}: {kind}: {row.value!r} at offset {row.offset} in place of"
                             f" sequence number {expected}")  # fmt: skip
         self._next[log, producer] = expected + 1
 
+    def take_back(self, ends: Mapping[Log, int], unsure: set[int]) -> None:
+        """Forgets the records at and above an offset of each log, which a power cut has taken.
+        `unsure`: the transactions whose logs may differ now."""
+        for log, end in ends.items():
+            for rows in (self._committed.get(log, {}), self.acknowledged.get(log, {})):
+                for offset in [row for row in rows if row >= end]:
+                    del rows[offset]
+            if log in self.rows:
+                left = [row for row in self.rows[log] if row.offset < end]
+                if len(left) < len(self.rows[log]):
+                    self.lossy.add(log)
+                    self.rows[log] = left
+        self.transactions = self.transactions.after_loss(unsure)
+        self._next = {}
+        for log, rows in self.rows.items():
+            for row in rows:
+                self._commit("after a power cut", log, row)
+
     # -- the end
 
-    def check_end(self) -> None:
-        """Checks the end state, when all brokers run and all replicas are in sync."""
+    def check_end(self, stable: Mapping[Log, int] = MappingProxyType({})) -> None:
+        """Checks the end state, when all brokers run and all replicas are in sync. `stable`: the
+        last stable offsets of logs that have open transactions for good."""
         partitions = self._world.partitions()
         for place, row in partitions.items():
             allowed = self._world.administrator.allowed(row.log)
             if row.replicas not in allowed:
                 raise Violation(f"{place} has the replicas {row.replicas}, not {allowed}")
             self._check_equal(place, row.log, row.replicas)
-        self.transactions.check_end(self._world.reader.read)
+        self.transactions.check_end(self._world.reader.read, stable)
         for broker in self._world.brokers.values():
             found = {
                 (named.topic, named.partition)

@@ -44,6 +44,8 @@ def rows_of(log: LogHandle) -> dict[int, Content]:
                 assert row.key is not None
                 value = None if row.value is None else bytes(row.value)
                 found[row.offset] = bytes(row.key), value
+        if not batches:
+            break  # at the end, offsets may have no record
         at = batches[-1].last_offset + 1
     return found
 
@@ -52,8 +54,8 @@ class Keyed:
     """The producer of a world with one broker. It writes to partition 0 of `topic`."""
 
     def __init__(self, world: BaseWorld, topic: str) -> None:
-        self._world, self._topic = world, topic
-        self._number = 0
+        self._world, self.topic = world, topic
+        self._number, self._producer_id = 0, PRODUCER_ID
         self._sent: set[Content] = set()
         self._acknowledged: dict[int, Content] = {}  # by offset
         self._batch: Content | None = None  # not acknowledged yet
@@ -84,11 +86,11 @@ class Keyed:
         key, value = batch
         records = encode_batch(
             [Record(value, key=key, timestamp=broker.system.wall_ms())],
-            producer_id=PRODUCER_ID,
+            producer_id=self._producer_id,
             producer_epoch=0,
             base_sequence=self._number,
         )
-        topic_id = broker.reader.state.topics[self._topic].topic_id
+        topic_id = broker.reader.state.topics[self.topic].topic_id
         part = message.struct("topicData.partitionData")(index=0, records=records)
         topic = message.struct("topicData")(topicId=uuid_bytes(topic_id), partitionData=[part])
         body = message.cls(acks=-1, timeoutMs=TIMEOUT_MS, topicData=[topic])
@@ -116,15 +118,22 @@ class Keyed:
         self._world.counts["acknowledged with keys"] += 1
         self._batch, self._number = None, self._number + 1
 
+    def take_back(self, end: int) -> None:
+        """Forgets the acknowledged records from an offset on, which a power cut has taken."""
+        left = {at: content for at, content in self._acknowledged.items() if at < end}
+        if len(left) < len(self._acknowledged):  # the log may not know the producer any more
+            self._acknowledged, self._number, self._batch = left, 0, None
+            self._producer_id += 1
+
     def check(self, log: LogHandle) -> None:
         """Checks the content of the log. Raises Violation."""
         there = rows_of(log)
         newest = {key: offset for offset, (key, _) in sorted(there.items())}
         for offset, content in there.items():
             if content not in self._sent:
-                raise Violation(f"{self._topic}: {content} at offset {offset} was not sent")
+                raise Violation(f"{self.topic}: {content} at offset {offset} was not sent")
             if self._acknowledged.get(offset, content) != content:
-                raise Violation(f"{self._topic}: {content} is at offset {offset}, where"
+                raise Violation(f"{self.topic}: {content} is at offset {offset}, where"
                                 f" {self._acknowledged[offset]} was acknowledged")  # fmt: skip
         last = {key: offset for offset, (key, _) in sorted(self._acknowledged.items())}
         for key, offset in last.items():
@@ -132,5 +141,5 @@ class Keyed:
             is_gone = found < 0 and (content[1] is None or self._batch == (key, None))
             if found < offset and not is_gone:
                 now = there.get(found)
-                raise Violation(f"{self._topic}: {content} was acknowledged at offset {offset}, and"
+                raise Violation(f"{self.topic}: {content} was acknowledged at offset {offset}, and"
                                 f" the newest of its key is {now}")  # fmt: skip

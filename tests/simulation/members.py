@@ -7,17 +7,19 @@ also after a power cut; its epoch does not go back; a partition has one owner at
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from simulation.committers import partition_of
 from simulation.log_rows import Violation
 from simulation.parking import Awaited
 
 from barnabas.errors import FencedMemberEpoch, UnknownMemberId
 from barnabas.wire import Struct, request, response
 from barnabas.wire.headers import decode_response_header, encode_request
+from barnabas.wire.internal import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from simulation.base_world import BaseWorld
@@ -41,6 +43,7 @@ class Member:
     epoch: int = 0
     owned: set[Place] = field(default_factory=set)
     is_sure: bool = False
+    end: int = 0  # of the group's log, when its last heartbeat was answered
     asked: tuple[int, Callable[[], bytes | None]] | None = None  # with this epoch
 
 
@@ -97,6 +100,13 @@ class Members:
             if member.asked is not None:
                 member.asked, member.is_sure = None, False
 
+    def take_back(self, ends: Sequence[int]) -> None:
+        """Lets the members join anew that a power cut may have taken from the group. `ends`: of
+        the partitions of __consumer_offsets."""
+        if any(row.end > ends[partition_of(GROUP)] for row in self._members):
+            for member in self._members:
+                member.epoch, member.owned, member.is_sure, member.end = 0, set(), False, 0
+
     def poll(self) -> None:
         for broker in self._world.alive():
             for member in self._members:
@@ -132,6 +142,7 @@ class Members:
             raise Violation(f"group {GROUP}: {member.name} goes back from epoch {epoch} to"
                             f" {answer.memberEpoch}")  # fmt: skip
         member.epoch, member.is_sure = answer.memberEpoch, True
+        member.end = self._world.end_of(CONSUMER_OFFSETS, partition_of(GROUP))
         if answer.assignment is None:
             return
         assigned = {

@@ -18,7 +18,7 @@ from simulation.node import Replacement, WaitingPartition, WaitingReplicas, repl
 
 from barnabas.coordinator.share import share_state
 from barnabas.coordinator.transactions.coordinator import TransactionCoordinator
-from barnabas.storage.log_manager import LogManager
+from barnabas.storage.log_manager import OFFSET_MAX, LogManager
 from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 
 Leaves = Callable[[Call], bool]  # a flush out
@@ -26,12 +26,14 @@ Leaves = Callable[[Call], bool]  # a flush out
 
 class Bug(NamedTuple):
     """`words`: of the violation that finds it. `leaves`: a pattern of the paths that no flush
-    brings to the disk. `replacements` of the shipped code. `first`: a seed that finds it."""
+    brings to the disk. `replacements` of the shipped code. `first`: a seed that finds it.
+    `durability`: the setting log.durability."""
 
     words: str
     leaves: str | None = None
     replacements: Sequence[Replacement] = ()
     first: int = 1
+    durability: str = "fsync"
 
 
 def without_markers(coordinator: TransactionCoordinator, name: str) -> None:
@@ -79,6 +81,15 @@ def without_delivery_counts(name: str, kept: Any, batches: Any) -> Any:
     return _fields(name, kept, [row._replace(deliveries=0) for row in batches])
 
 
+def cutting(logs: LogManager, *given: Any, **named: Any) -> Any:
+    """Opens a log, and cuts off what no checkpoint says was flushed."""
+    handle = _open_handle(logs, *given, **named)
+    if "recovery_point" in named:
+        handle.truncate_to(max(named["recovery_point"], handle.start_offset))
+    return handle
+
+
+_open_handle = LogManager._open_handle
 _fields = share_state._fields
 _table = single_node.PartitionTable
 
@@ -101,6 +112,18 @@ BUGS = {
             (single_node, "SETTINGS", single_node.SETTINGS | {"producer.id.expiration.ms": "1"}),
         ],
     ),
+    "segments behind a gap stay": Bug(
+        "are missing in the middle",
+        replacements=[(LogManager, "_unflushed_from", lambda *_: OFFSET_MAX)],
+        first=8,
+        durability="os",
+    ),
+    "segments are not flushed after flush.ms": Bug(
+        "was flushed up to", r"/records-\d/\d+\.log$", first=2, durability="os"
+    ),
+    "what a kill leaves in memory is cut off": Bug(
+        "was acknowledged", replacements=[(LogManager, "_open_handle", cutting)], durability="os"
+    ),
     # -- groups
     "offsets of groups are not flushed": Bug("group ", r"/__consumer_offsets-\d/\d+\.log$"),
     "members are acknowledged before they are flushed": Bug(
@@ -116,6 +139,12 @@ BUGS = {
     ),
     "readers get aborted records": Bug(
         "that is not committed", replacements=[(readers, "aborted_in", lambda _answer: {})]
+    ),
+    "markers are not written, with os": Bug(
+        "is in the transaction",
+        replacements=[(TransactionCoordinator, "_carry_out", without_markers)],
+        first=6,
+        durability="os",
     ),
     # -- share groups
     "states of share groups are not flushed": Bug(

@@ -7,10 +7,12 @@ in the records, it finds out which records it leaves out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from simulation.log_rows import Row, next_offset, records_of
 
+from barnabas.errors import OffsetOutOfRange
 from barnabas.metadata.znodes import uuid_bytes
 from barnabas.wire import Struct, request, response
 from barnabas.wire.headers import decode_response_header, encode_request
@@ -37,6 +39,13 @@ class Reader:
         self._world, self._topic = world, topic
         self._positions: dict[Log, int] = {}
         self.read: dict[Log, list[tuple[int, bytes]]] = {}
+
+    def take_back(self, ends: Mapping[Log, int]) -> None:
+        """Goes back to the last stable offset of a log from which a power cut has taken records or
+        markers."""
+        for log, rows in self.read.items():
+            self.read[log] = [row for row in rows if row[0] < ends.get(log, 0)]
+            self._positions[log] = min(self._positions[log], ends.get(log, 0))
 
     def act(self) -> None:
         """Fetches one partition from the broker that leads it in the view of some broker."""
@@ -68,6 +77,8 @@ class Reader:
         if answer.errorCode or not answer.responses:
             return 0
         found = answer.responses[0].partitions[0]
+        if found.errorCode == OffsetOutOfRange.code:
+            return self._begin_again(broker, log, position)
         if found.errorCode:
             return 0
         data = bytes(found.records or b"")
@@ -75,6 +86,15 @@ class Reader:
         self._take(broker, log, rows, aborted_in(found))
         self._positions[log] = next_offset(data, position)
         return self._positions[log] - position
+
+    def _begin_again(self, broker: SimNode, log: Log, position: int) -> int:
+        """Goes on at the start of the log, as with auto.offset.reset=earliest, when it is above
+        the position. Returns the number of offsets in between."""
+        for place, row in self._world.partitions().items():
+            handle = broker.table.partition(*place)
+            if row.log == log and handle is not None and handle.log is not None:
+                self._positions[log] = max(position, handle.log.start_offset)
+        return self._positions.get(log, position) - position
 
     def _take(self, broker: SimNode, log: Log, rows: list[Row], aborted: dict[int, int]) -> None:
         left_out: set[int] = set()  # producers whose records belong to an aborted transaction

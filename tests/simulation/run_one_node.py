@@ -2,10 +2,12 @@
 
     cd tests
     python -m simulation.run_one_node [--first SEED] [--seeds N | --seconds N] [--lives N]
-                                      [--every STEPS] [--bug NAME | --bugs] [--log FILE]
+                                      [--durability fsync | os] [--every STEPS]
+                                      [--bug NAME | --bugs] [--log FILE]
                                       [--trace | --trace-all]
 
-Each seed is a disk that the broker starts on --lives times. --every cuts the power after every call
+Each seed is a disk that the broker starts on --lives times; every third one has
+log.durability=os. --every cuts the power after every call
 and every step of so many steps, each time in a child process. --bug plants a bug
 (simulation/planted.py), --bugs all of them, one after the other: each ends with the first seed that
 finds it. The exit status is 1 when an invariant did not hold; --trace prints all events of such a
@@ -42,7 +44,10 @@ def simulated(seed: int, work: Path, given: argparse.Namespace):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     with planted.bug(given.bug) as flushes:
-        world = OneNodeWorld(seed, folder, flushes)
+        durability = given.durability or ("os" if seed % 3 == 0 else "fsync")
+        if given.bug is not None:
+            durability = planted.BUGS[given.bug].durability
+        world = OneNodeWorld(seed, folder, flushes, durability)
         try:
             if given.every:
                 world.counts["power cuts"] = world.run_with_every_cut(given.every, given.processes)
@@ -119,6 +124,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=10, metavar="N")
     parser.add_argument("--seconds", type=float, metavar="N", help="of a processor; not --seeds")
     parser.add_argument("--lives", type=int, default=LIVES, metavar="N")
+    parser.add_argument("--durability", choices=("fsync", "os"), help="os: every third seed")
     parser.add_argument("--every", type=int, metavar="STEPS", help="cut the power after every call")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="for --every")
     parser.add_argument("--bug", metavar="NAME", help="plant a bug")

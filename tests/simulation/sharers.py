@@ -20,7 +20,7 @@ The delivery count of a record is checked, too: behind a release that was confir
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -28,10 +28,12 @@ from typing import TYPE_CHECKING, Any
 from simulation.log_rows import Violation
 from simulation.parking import Awaited
 
+from barnabas.coordinator.journal import id_hash
 from barnabas.coordinator.share.share_state import ShareKey
 from barnabas.metadata.znodes import uuid_bytes
 from barnabas.wire import Struct, request, response
 from barnabas.wire.headers import decode_response_header, encode_request
+from barnabas.wire.internal import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from simulation.base_world import BaseWorld
@@ -88,9 +90,12 @@ class Sharers:
         self._members: list[Member | None] = [None] * MEMBERS
         self._count = 0
         self._has_begun = False
-        self._settled: dict[Log, set[int]] = {}  # accepted or rejected, and confirmed
+        # Accepted or rejected, and confirmed; the end of the state's log at that time.
+        self._settled: dict[Log, dict[int, int]] = {}
+        self._lost: dict[Log, set[int]] = {}  # offsets that were delivered before a power cut
         self._delivered: dict[Log, set[int]] = {}
-        self._released: dict[Log, dict[int, int]] = {}  # the delivery count that was confirmed
+        # The delivery count that was confirmed; the end of the state's log at that time.
+        self._released: dict[Log, dict[int, tuple[int, int]]] = {}
 
     def begin(self, broker: SimNode) -> None:
         """Lets the group begin at the first records, as when an administrator sets its offsets."""
@@ -108,7 +113,9 @@ class Sharers:
         """Whether each acknowledged record has been delivered."""
         known = self._world.judge.acknowledged
         return all(
-            known.get(log, {}).keys() <= self._delivered.get(log, set()) for log in self._logs()
+            known.get(log, {}).keys()
+            <= self._delivered.get(log, set()) | self._lost.get(log, set())
+            for log in self._logs()
         )
 
     def described(self) -> str:
@@ -118,6 +125,25 @@ class Sharers:
             for log in self._logs()
         }
         return f"not delivered to the share group: {left}"
+
+    def take_back(self, ends: Mapping[Log, int], state_ends: Sequence[int]) -> None:
+        """Forgets what a power cut has taken: records at and above an offset of each log, and
+        acknowledgements that were above an offset of __share_group_state."""
+        for log in self._logs():
+            end, state_end = ends[log], state_ends[self._partition_of(log)]
+            lost = {at for at in self._delivered.get(log, ()) if at >= end}
+            self._delivered.setdefault(log, set()).difference_update(lost)
+            self._lost.setdefault(log, set()).update(lost)
+            settled, released = self._settled.get(log, {}), self._released.get(log, {})
+            self._settled[log] = {
+                at: said for at, said in settled.items() if at < end and said <= state_end
+            }
+            self._released[log] = {
+                at: row for at, row in released.items() if at < end and row[1] <= state_end
+            }
+
+    def _partition_of(self, log: Log) -> int:
+        return id_hash(ShareKey(GROUP, *log).text()) % PARTITIONS
 
     def _logs(self) -> list[Log]:
         return [
@@ -251,10 +277,11 @@ class Sharers:
     def _confirmed(self, member: Member, kinds: dict[int, int]) -> None:
         settled = {offset for offset, kind in kinds.items() if kind != RELEASE}
         self._world.counts["shared records settled"] += len(settled)
-        self._settled.setdefault(member.log, set()).update(settled)
+        end = self._world.end_of(SHARE_GROUP_STATE, self._partition_of(member.log))
+        self._settled.setdefault(member.log, {}).update(dict.fromkeys(settled, end))
         released = self._released.setdefault(member.log, {})
         for offset in kinds.keys() - settled:
-            released[offset] = max(released.get(offset, 0), member.counts[offset])
+            released[offset] = max(released.get(offset, (0, 0)), (member.counts[offset], end))
 
     def _received(self, member: Member, row: Struct) -> None:
         log, leader = member.log, member.leader
@@ -263,7 +290,7 @@ class Sharers:
             for given in row.acquiredRecords
             for offset in range(given.firstOffset, given.lastOffset + 1)
         }
-        again = offsets & self._settled.get(log, set())
+        again = offsets & self._settled.get(log, {}).keys()
         if again and self._world.leads(leader, log):
             raise Violation(
                 f"partition {log[1]}: broker {leader.node_id} has delivered offset {min(again)}"
@@ -275,11 +302,11 @@ class Sharers:
             for offset in range(given.firstOffset, given.lastOffset + 1)
         }
         released = self._released.get(log, {})
-        low = [offset for offset in offsets if counts[offset] <= released.get(offset, 0)]
+        low = [offset for offset in offsets if counts[offset] <= released.get(offset, (0, 0))[0]]
         if low and self._world.leads(leader, log):
             raise Violation(
                 f"partition {log[1]}: broker {leader.node_id} has delivered offset {min(low)} with"
-                f" the delivery count {counts[min(low)]}, and {released[min(low)]} was confirmed"
+                f" the delivery count {counts[min(low)]}, and {released[min(low)][0]} was confirmed"
             )
         member.counts |= counts
         known = self._delivered.setdefault(log, set())

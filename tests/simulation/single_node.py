@@ -2,7 +2,7 @@
 
 It has the shipped code, composed as the stages of `barnabas start` do (broker/stages): log
 directory, metadata store (SQLite), recovery, native handlers, coordinators, checkpoints, compaction
-and retention, with log.durability=fsync. All files are real ones; the world records the calls that
+and retention. All files are real ones; the world records the calls that
 change them.
 """
 
@@ -53,6 +53,7 @@ from barnabas.server.replica_manager import ReplicaManager, deleted_logs, wanted
 from barnabas.stages.opened import embedded_directory
 from barnabas.storage.checkpoint_writer import CheckpointWriter
 from barnabas.storage.cleanup import Cleanup
+from barnabas.storage.flusher import Flusher
 from barnabas.storage.log_cleaner import LogCleaner
 from barnabas.storage.log_dirs import LogDir, keep_usable, open_directories
 from barnabas.storage.log_manager import LogManager
@@ -62,15 +63,15 @@ if TYPE_CHECKING:
 
 NODE_ID = 1
 WAL_PAGES_MAX = 30  # so that SQLite often moves its log into the file
-CHECKPOINT_MS, CLEAN_MS, RETENTION_MS, TIMEOUTS_MS = 2000, 1000, 3000, 1000
+CHECKPOINT_MS, CLEAN_MS, RETENTION_MS, TIMEOUTS_MS, FLUSH_MS = 2000, 1000, 3000, 1000, 500
 SETTINGS = node.SETTINGS | {
     "node.id": str(NODE_ID),
-    "log.durability": "fsync",
     "log.index.size.max.bytes": "4096",
     "log.cleaner.dedupe.buffer.size": str(1 << 20),
     "log.cleaner.min.cleanable.ratio": "0.01",
     "log.segment.delete.delay.ms": "2000",
     "log.retention.ms": "-1",
+    "log.flush.interval.ms": "1500",
     "offsets.topic.segment.bytes": "3000",
     "transaction.state.log.segment.bytes": "3000",
     "share.coordinator.state.topic.segment.bytes": "3000",
@@ -81,8 +82,8 @@ OF_GROUPS = (68,)
 
 
 @cache  # no code changes it
-def config_of(folder: str) -> BrokerConfig:
-    return BrokerConfig({**SETTINGS, "log.dirs": folder})
+def config_of(folder: str, durability: str) -> BrokerConfig:
+    return BrokerConfig({**SETTINGS, "log.dirs": folder, "log.durability": durability})
 
 
 class HereNow:
@@ -142,7 +143,7 @@ class SingleNode(SimNode):
         system, world, folder = self.system, self.world, self.folder
         self.in_turn: deque[Callable[[], object]] = deque()  # calls of the group coordinator
         listeners = [Listener("PLAINTEXT", "node", 9092)]
-        self.config = config = config_of(str(folder))
+        self.config = config = config_of(str(folder), world.durability)
         opened, _failed = open_directories([str(folder)], True)
         for row in opened:
             undo.callback(row.close, False)
@@ -162,7 +163,9 @@ class SingleNode(SimNode):
         passwords = StoredPasswords(config)
         config_changes.load(dynamic, tree, reader, passwords)
         epochs = Epochs()
-        self.table = table = PartitionTable(system, epochs, node_id=NODE_ID, durability="fsync")
+        self.table = table = PartitionTable(
+            system, epochs, node_id=NODE_ID, durability=world.durability
+        )
         usable, _ = keep_usable(usable, LogDir.begin, True)
         self.logs = logs = LogManager(usable, dynamic, system, epochs)
         plugins = Plugins(dynamic, lambda *_: None, dict, system.wall_ms)  # type: ignore[arg-type]
@@ -216,6 +219,9 @@ class SingleNode(SimNode):
             system.wall_ms, lambda: dynamic.integer("log.segment.delete.delay.ms"),
             plugins.should_roll, made.groups.committed_of_partition,
         )  # fmt: skip
+        self.flusher = Flusher(
+            logs, replicas.topic_config, lambda row: row.handle.flush(), system.monotonic_ns
+        )
         self.actors = self._all()
 
     def _all(self) -> list[Actor]:
@@ -226,6 +232,7 @@ class SingleNode(SimNode):
             ("log-starts", checkpoints.write_log_starts, CHECKPOINT_MS),
             ("log-cleaner", self._clean, CLEAN_MS),
             ("retention", self.cleanup.run, RETENTION_MS),
+            *([("flush", self.flusher.run, FLUSH_MS)] if self.world.durability == "os" else []),
             ("timeouts", self.coordinators.transactions.abort_timed_out, TIMEOUTS_MS),
         ]
         queued = self.tree._watches._calls._queue

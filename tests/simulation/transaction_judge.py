@@ -6,10 +6,15 @@
   no batch of an earlier one. A batch of the next transaction follows the marker of the last one.
 - A reader of committed records gets a record only when its transaction is committed, each once and
   in order; at the end, it has got all of them: no transaction is partly visible.
+
+After a power cut with log.durability=os (simulation/losses.py), the logs of a transaction whose end
+was not in all of them, and on the disk, may differ, as with Apache Kafka: such a transaction is
+unsure. Within one log it is still visible only behind a marker that commits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from simulation.log_rows import Row, Violation, number_of
@@ -23,15 +28,40 @@ class TransactionJudge:
 
     def __init__(self) -> None:
         self._ends: dict[int, bool] = {}  # whether a transaction commits, by its number
-        self._open: dict[tuple[Log, int], int] = {}  # the transaction of a producer in a log
+        self.unsure: set[int] = set()
+        self.numbers: set[int] = set()  # of all transactions that have a record
+        # The transactions of a producer in a log; several only when all but one are unsure.
+        self._open: dict[tuple[Log, int], list[int]] = {}
         self._epochs: dict[tuple[Log, int], int] = {}  # the last one of a producer in a log
         self._seen: set[tuple[Log, bytes]] = set()
-        self._ended: set[tuple[Log, int]] = set()  # have a marker in this log
+        self._ended: dict[tuple[Log, int], bool] = {}  # have a marker in this log: its kind
         self._visible: dict[Log, list[tuple[int, bytes]]] = {}  # that readers must get, at the end
         self._pending: dict[tuple[Log, int], list[tuple[int, bytes]]] = {}
 
+    @property
+    def ends(self) -> Mapping[int, bool]:
+        return self._ends
+
+    def is_hanging_in(self, log: Log) -> bool:
+        """Returns whether a log may lack the marker of a transaction for good."""
+        return any(at[0] == log and self.unsure >= set(row) for at, row in self._open.items())
+
+    def open_in(self, number: int) -> set[Log]:
+        """Returns the logs in which a transaction has records and no marker."""
+        return {log for (log, _), numbers in self._open.items() if number in numbers}
+
+    def after_loss(self, unsure: set[int]) -> TransactionJudge:
+        """Returns a judge that knows the ends of the transactions that are sure, and no record."""
+        judge = TransactionJudge()
+        judge.unsure = self.unsure | unsure
+        judge.numbers = self.numbers
+        judge._ends = {row: end for row, end in self._ends.items() if row not in judge.unsure}
+        return judge
+
     def decided(self, number: int, commits: bool) -> None:
         """Notes the answer to the producer of a transaction, or one of its markers."""
+        if number in self.unsure:
+            return
         if self._ends.setdefault(number, commits) != commits:
             raise Violation(f"transaction {number} is committed and aborted")
 
@@ -42,21 +72,27 @@ class TransactionJudge:
         if (log, row.value) in self._seen:
             raise Violation(f"{name}: a duplicate: {row.value!r} at offset {row.offset}")
         self._seen.add((log, row.value))
-        if self._open.setdefault(at, number) != number or (log, number) in self._ended:
+        self.numbers.add(number)
+        numbers = self._open.setdefault(at, [])
+        others = [other for other in numbers if other not in (number, *self.unsure)]
+        if others or ((log, number) in self._ended and number not in self.unsure):
             raise Violation(f"{name}: {row.value!r} at offset {row.offset} is in the transaction"
-                            f" {self._open[at]}, or behind its own marker")  # fmt: skip
+                            f" {numbers}, or behind its own marker")  # fmt: skip
+        if number not in numbers:
+            numbers.append(number)
         self._pending.setdefault(at, []).append((row.offset, row.value))
 
     def marker(self, name: str, log: Log, row: Row) -> None:
         """Checks a marker in the same way."""
         self._check_epoch(name, log, row)
         at = log, row.producer_id
-        number = self._open.pop(at, None)
-        if number is None:
+        numbers = self._open.pop(at, None)
+        if numbers is None:
             return  # a repeated marker
         assert row.commits is not None
-        self.decided(number, row.commits)
-        self._ended.add((log, number))
+        for number in numbers:
+            self.decided(number, row.commits)
+            self._ended[log, number] = row.commits
         rows = self._pending.pop(at)
         if row.commits:
             self._visible.setdefault(log, []).extend(rows)
@@ -71,15 +107,20 @@ class TransactionJudge:
     def check_read(self, name: str, log: Log, row: Row) -> None:
         """Checks a record that a reader of committed records has got."""
         number = number_of(row.value)
-        if (log, number) not in self._ended or not self._ends[number]:
+        if not self._ended.get((log, number)):
             raise Violation(f"{name}: a reader of committed records got {row.value!r} of a"
                             " transaction that is not committed")  # fmt: skip
 
-    def check_end(self, read: dict[Log, list[tuple[int, bytes]]]) -> None:
-        """Checks at the end what readers of committed records have got, in the order of logs."""
-        if self._open:
-            raise Violation(f"transactions without an end: {self._open}")
-        for log, rows in self._visible.items():
-            if sorted(rows) != read.get(log, []):
+    def check_end(
+        self, read: Mapping[Log, list[tuple[int, bytes]]], stable: Mapping[Log, int]
+    ) -> None:
+        """Checks at the end what readers of committed records have got, in the order of logs.
+        `stable`: the last stable offsets of logs that have open transactions for good."""
+        for (log, _), numbers in self._open.items():
+            if log not in stable or not self.unsure >= set(numbers):
+                raise Violation(f"transactions without an end: {self._open}")
+        for log, visible in self._visible.items():
+            rows = sorted(row for row in visible if log not in stable or row[0] < stable[log])
+            if rows != read.get(log, []):
                 raise Violation(f"{log}: readers of committed records got {read.get(log)}, and"
-                                f" {sorted(rows)} are committed")  # fmt: skip
+                                f" {rows} are committed")  # fmt: skip

@@ -43,6 +43,10 @@ TAKEN_OVER = 0.02  # the probability that a second producer comes, at each turn
 FATAL = (45, 47, 48, 49, 90, 120)
 
 
+def partition_of(name: str) -> int:
+    return id_hash(name) % PARTITIONS
+
+
 @dataclass(slots=True, eq=False)
 class Transaction:
     """`left`: the batches that are not acknowledged yet."""
@@ -82,7 +86,7 @@ class Producer:
                 self._begin_id()
         elif self.transaction is None:
             if may_begin:
-                self.transaction = self._world.transactions.new_transaction()
+                self.transaction = self._world.transactions.new_transaction(self.name)
         elif self.transaction.left:
             self._produce(*self.transaction.left[0])
         else:
@@ -118,7 +122,7 @@ class Producer:
     def _ask_coordinator(self, key: int, body: Struct) -> None:
         world = self._world
         view = world.choice(world.alive()).reader.state
-        known = view.partition(TRANSACTION_STATE, id_hash(self.name) % PARTITIONS)
+        known = view.partition(TRANSACTION_STATE, partition_of(self.name))
         if known is None or known.state is None or known.state.leader not in world.brokers:
             return
         broker = world.brokers[known.state.leader]
@@ -242,6 +246,7 @@ class Transactions:
         self._world, self._topic = world, topic
         self._producers = {name: [Producer(world, name)] for name in IDS}
         self._count = 0
+        self.name_of: dict[int, str] = {}  # the transactional id, by the number of a transaction
 
     @property
     def is_idle(self) -> bool:
@@ -275,9 +280,10 @@ class Transactions:
             if len(rows) > 1 and rows[0].is_refused and rows[0].asked is None:
                 del rows[0]
 
-    def new_transaction(self) -> Transaction:
+    def new_transaction(self, name: str) -> Transaction:
         world, self._count = self._world, self._count + 1
         number = self._count
+        self.name_of[number] = name
         topic = [row.log for (name, _), row in world.partitions().items() if name == self._topic]
         left: list[tuple[Log, list[bytes]]] = []
         sent = 0
