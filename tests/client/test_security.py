@@ -57,9 +57,9 @@ def test_records_go_and_come_through_tls_and_sasl(kafka, mechanism):
 
 
 def test_what_is_wrong_is_said(kafka):
-    def attempt(how, address=kafka.address):
+    def attempt(how, address=kafka.address, timeout_s=120):
         # A long timeout: a permanent error is not tried again.
-        with Cluster(address, security=how, timeout_s=4, patient=True) as cluster:
+        with Cluster(address, security=how, timeout_s=timeout_s, patient=True) as cluster:
             cluster.retrying(lambda: cluster.refresh([]))
             return cluster.brokers
 
@@ -86,10 +86,10 @@ def test_what_is_wrong_is_said(kafka):
         NoTls, match="cannot open a TLS connection to 127.0.0.1: .*IP address mismatch"
     ):
         attempt(security(trusted, "PLAIN", "a", "b"), number)
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 60
     began = time.monotonic()
     with pytest.raises(CannotConnect):  # a server that may come is waited for
-        attempt(security(trusted, "PLAIN", "a", "b"), "localhost:1")
+        attempt(security(trusted, "PLAIN", "a", "b"), "localhost:1", timeout_s=4)
     assert time.monotonic() - began > 2
     unchecked = Security(Tls(trusted, check_host=False), Sasl("PLAIN", "alice", "in wonderland"))
     assert attempt(unchecked, number)

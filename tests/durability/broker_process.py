@@ -8,15 +8,23 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 READY_S = 30.0
 
 
+FIRST_PORT, PORT_COUNT = 10_000, 20_000
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port on which nothing listens, also while the broker of a test is down: Linux gives ports
+    from 32768 on to connections, so one of those may be in use when the broker starts again."""
+    while True:
+        port = FIRST_PORT + int.from_bytes(os.urandom(4)) % PORT_COUNT
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class BrokerProcess:

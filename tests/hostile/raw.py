@@ -8,7 +8,7 @@ from durability.broker_process import BrokerProcess
 
 from barnabas.wire import request
 
-CLOSED_S = 5.0
+CLOSED_S = 60.0
 
 
 def connect(broker: BrokerProcess) -> socket.socket:

@@ -188,7 +188,7 @@ def test_a_lookup_waits_while_the_queue_is_full_of_others(tmp_path: Path) -> Non
 def test_a_request_waits_for_records_after_it_waited_for_a_lookup(broker: FetchBroker) -> None:
     broker.native.start(1)
     cold = broker.system.fault("pread_cached", "error", errno=EAGAIN, count=1)
-    wanted = step("s", max_wait_ms=5000, min_bytes=2 * len(BATCH), topics=[("t", [part(0, 0)])])
+    wanted = step("s", max_wait_ms=60_000, min_bytes=2 * len(BATCH), topics=[("t", [part(0, 0)])])
     waiting = broker.start(wanted)[1]
     assert isinstance(waiting, ParkedFetch)
     assert broker.system.fired(cold) == 1
@@ -198,7 +198,7 @@ def test_a_request_waits_for_records_after_it_waited_for_a_lookup(broker: FetchB
     broker.append("t", 0, BATCH)
     began = time.monotonic()
     assert sizes(waiting.wait()) == [2 * len(BATCH)]
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 30
 
 
 def test_an_abandoned_lookup_ends(broker: FetchBroker) -> None:

@@ -354,10 +354,10 @@ def test_many_open_transactions_cost_an_append_nothing_more(tmp_path):
     count = 20_000
 
     def took(producers):
-        began = time.perf_counter()
+        began = time.thread_time()  # other programs of the machine take none of it
         for producer in producers:
             log.append(bytearray(data(producer, 0)))
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
     try:
         few = min(took(range(at, at + 1000)) for at in range(0, 3000, 1000))

@@ -25,16 +25,17 @@ def serves(c):
 def test_an_address_over_its_rate_is_closed_later_and_others_are_served():
     with Served() as served:
         served.reactor.set_address_rates({}, 1)
+        began = time.monotonic()
         kept = [served.connect() for _ in range(BURST)]
         assert all(serves(c) for c in kept)
-        began = time.monotonic()
+        kept_s = time.monotonic() - began
         with served.connect() as refused:
-            assert is_closed(refused, 5)
-        assert time.monotonic() - began > 0.5
+            assert is_closed(refused)
+        assert time.monotonic() - began > 0.9
         served.closed("connection-rate-per-ip")
         assert served.reactor.counters()["connection_count"] == BURST
         count, ns = served.reactor.counters()["address_throttles"]["PLAINTEXT"]
-        assert count == 1 and 0.5e9 < ns <= 1e9
+        assert count == 1 and 0.9e9 - kept_s * 1e9 < ns <= 1e9
         assert served.reactor.counters()["accept_throttles"]["PLAINTEXT"] == (0, 0)
         with connect_from("127.0.0.2", served.port) as other:
             assert serves(other)
@@ -53,8 +54,8 @@ def test_more_waiting_closes_than_the_limit_close_the_oldest():
         assert all(is_closed(c) for c in opened)
         for c in opened:
             c.close()
-        assert served.reactor.counters()["closed"]["connection-rate-per-ip"] == 1024 + 100
-        assert served.reactor.counters()["connection_count"] == 0
+        counters = served.quiet()  # counted after the close
+        assert counters["closed"]["connection-rate-per-ip"] == 1024 + 100
 
 
 def test_a_quota_of_an_address_counts_at_once(tmp_path):

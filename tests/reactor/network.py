@@ -83,7 +83,7 @@ class Served:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
 
-    def eventually(self, holds, seconds=10.0):
+    def eventually(self, holds, seconds=60.0):
         """Waits until holds(counters) is true. Returns the counters."""
         end = time.monotonic() + seconds
         while True:
@@ -128,7 +128,7 @@ def response(connection):
     return struct.unpack(">i", data[:4])[0], data[4:]
 
 
-def is_closed(connection, seconds=5.0):
+def is_closed(connection, seconds=60.0):
     """Returns whether the reactor closes the connection without a response."""
     connection.settimeout(seconds)
     with contextlib.suppress(ConnectionResetError, BrokenPipeError):

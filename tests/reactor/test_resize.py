@@ -126,7 +126,7 @@ def test_an_unanswered_request_does_not_keep_a_thread_for_ever():
         served.system.move_monotonic(6000)
         with served.connect():  # so that a thread reads the clock
             served.reactor.set_limit("max.connections", 100)
-            served.eventually(lambda c: c["closed"]["stop"] == 1, seconds=2)
+            served.eventually(lambda c: c["closed"]["stop"] == 1)
         for pending in kept:
             pending.silent()
         kept.clear()

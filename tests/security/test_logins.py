@@ -214,15 +214,20 @@ def test_requests_that_were_sent_ahead_are_answered_after_the_login(login):
 def test_a_failed_login_is_answered_late(tmp_path):
     """connection.failed.authentication.delay.ms"""
     with login_broker(tmp_path, **{"connection.failed.authentication.delay.ms": "400"}) as login:
-        for version, good in ((1, True), (1, False), (0, False)):
+
+        def answer_s(version, token):
             with login.connect() as c:
                 c.handshake("PLAIN", version=version)
                 began = time.monotonic()
                 if version:
-                    c.token(GOOD if good else GOOD + b"x")
+                    c.token(token)
                 else:
-                    assert c.ask(GOOD + b"x") is None
-                assert (time.monotonic() - began >= 0.39) is not good
+                    assert c.ask(token) is None
+                return time.monotonic() - began
+
+        assert answer_s(1, GOOD + b"x") >= 0.39
+        assert answer_s(0, GOOD + b"x") >= 0.39
+        assert min(answer_s(1, GOOD) for _ in range(5)) < 0.39
 
 
 def test_a_fault_of_the_broker_logs_no_client_in(tmp_path, monkeypatch):

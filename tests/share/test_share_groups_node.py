@@ -272,7 +272,7 @@ def test_a_fetch_waits_without_a_thread_and_sees_what_comes(tmp_path):
         one = member_of(broker)
         assert one.fetch() == []
         ask = request(78)
-        asked = {"groupId": "g", "memberId": "m1", "shareSessionEpoch": 1, "maxWaitMs": 10_000}
+        asked = {"groupId": "g", "memberId": "m1", "shareSessionEpoch": 1, "maxWaitMs": 60_000}
         body = ask.cls(maxBytes=1 << 20, maxRecords=10, batchSize=10, **asked)
         from barnabas.wire.headers import encode_request
 
@@ -281,7 +281,7 @@ def test_a_fetch_waits_without_a_thread_and_sees_what_comes(tmp_path):
         produce_batch(broker.address, "t", [b"a"])
         began = time.monotonic()
         frame = one.wire._frame()
-        assert time.monotonic() - began < 5 and b"a" in frame
+        assert time.monotonic() - began < 30 and b"a" in frame
         assert until(lambda: len(broker.node.serving.coordinators.share().waiting) == 0)
 
 

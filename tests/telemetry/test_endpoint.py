@@ -123,14 +123,15 @@ def test_a_page_that_fails_half_way_is_not_taken_for_whole(served):
     assert body == b"6\r\none 1\n\r\n"  # no last chunk
 
 
-def test_stop_waits_for_no_client(served):
+def test_stop_waits_for_no_client(served, monkeypatch):
+    monkeypatch.setattr(door, "REQUEST_S_MAX", 120.0)
     served.state["pieces"] = (b"x" * 65536 for _ in range(100_000))
     silent, greedy = connect(served), connect(served)
     greedy.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
     greedy.recv(10)
     began = time.monotonic()
     served.stop()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 60
     assert not [t for t in threading.enumerate() if t.name.startswith("metrics")]
     silent.close()
     greedy.close()

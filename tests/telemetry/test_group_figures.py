@@ -7,6 +7,7 @@ from confluent_kafka import Consumer
 from oracle.exposition import rows_of
 from streams.streams_wire import StreamsMember
 from telemetry.conftest import watched
+from waiting import soon
 
 PATIENCE_S = 40
 
@@ -49,9 +50,9 @@ def test_lag_of_a_group(tmp_path):
         assert value_of(page, f"{manager}numgroups") == 1
         assert value_of(page, f"{manager}numgroupsstable") == 1
         consumer.close()
+        soon(lambda: value_of(watch.page(), f"{manager}numgroupsempty") == 1)
         page = watch.page()
         assert value_of(page, "kafka_consumergroup_members", consumergroup="readers") == 0
-        assert value_of(page, f"{manager}numgroupsempty") == 1
         produce_batch(watch.bootstrap, "t", [b"x"] * 5)
         assert value_of(watch.page(), "kafka_consumergroup_lag", **place) == 9
 

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from oracle.exposition import rows_of, value_of
 from reactor.network import request, response
 from telemetry.conftest import watched
+from waiting import soon
 
 pytestmark = pytest.mark.takes(seconds=25)
 
@@ -102,6 +103,9 @@ def test_refused_batches(broker):
 def test_requests_by_version_with_their_times(broker):
     count = 60  # so that the first one, which is slower, does not matter
     broker.produce("orders", count=count, **{"linger.ms": 0, "batch.num.messages": 1})
+    # A request is counted before its answer is sent, and its times after that.
+    sent = REQUESTS + "responsesendtimems_count"
+    soon(lambda: value_of(broker.page(), sent, request="Produce") == count)
     page = broker.page()
     versions = rows_of(page, REQUESTS + "requests_total")
     produced = sum(n for row, n in versions if row["request"] == "Produce")
@@ -198,9 +202,7 @@ def test_connections_and_idle_threads(broker):
     clients = [
         socket.create_connection(("127.0.0.1", broker.node.listening[0].port)) for _ in range(5)
     ]
-    end = time.monotonic() + 5
-    while connections() != before + 5:
-        assert time.monotonic() < end
+    soon(lambda: connections() == before + 5)
     page = broker.page()
     for client in clients:
         client.close()
@@ -216,10 +218,8 @@ def test_connections_and_idle_threads(broker):
 def test_flushes_are_timed(broker):
     broker.produce("orders", count=1, acks="all")
     name = "kafka_log_logflushstats_logflushrateandtimems"
-    deadline = time.monotonic() + 10
-    while value_of(page := broker.page(), name + "_count") < 1:  # timed after the answer
-        assert time.monotonic() < deadline
-    assert value_of(page, name, quantile="0.99") > 0
+    soon(lambda: value_of(broker.page(), name + "_count") >= 1)  # timed after the answer
+    assert value_of(broker.page(), name, quantile="0.99") > 0
 
 
 def test_metrics_dialect_is_confluents(tmp_path):
