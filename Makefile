@@ -37,8 +37,9 @@ races:              ## ThreadSanitizer over what threads share
 	VENV=$(VENV) tests/sanitizers/run thread
 sanitize:           ## AddressSanitizer and UndefinedBehaviorSanitizer over the same
 	VENV=$(VENV) tests/sanitizers/run address
-fuzz:               ## a fuzzer with coverage over what bytes from outside reach (needs clang)
-	VENV=$(VENV) tests/sanitizers/run fuzz
+FUZZ = $(if $(PARSER),--parser $(PARSER)) $(if $(RUNS),--runs $(RUNS)) $(if $(SECONDS),--seconds $(SECONDS))
+fuzz:               ## a fuzzer with coverage over each parser of bytes from outside (PARSER=name RUNS=n|goal SECONDS=n; needs clang)
+	VENV=$(VENV) tests/sanitizers/run fuzz $(FUZZ)
 # v0.1.0, the first version
 FORMER ?= f31beca
 MINUTES ?= 480

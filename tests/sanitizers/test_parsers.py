@@ -1,28 +1,26 @@
-"""The parsers that `run fuzz` fuzzes, with their seeds: whole, cut, and with one changed byte."""
+"""The parsers that `make fuzz` fuzzes, with their seeds: whole, cut, and with one changed byte."""
 
 import contextlib
 import random
 
 import pytest
 from long_form import pick
-from sanitizers.parsers import NAMES, Parsers, seeds
+from sanitizers.parsers import NAMES, parser
 
 EVERY = pick(short=7, long=1)  # of the seeds of a parser with hundreds of them
 
 
-@pytest.fixture(scope="module")
-def parsers(tmp_path_factory):
-    with contextlib.ExitStack() as stack:
-        yield Parsers(tmp_path_factory.mktemp("parsers"), stack)
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_seeds_whole_and_damaged(parsers, name):
-    parse, rng = getattr(parsers, name), random.Random(17)
-    found = [data for kind, data in seeds() if kind == name]
-    for data in found[:: EVERY if len(found) > 100 else 1]:
-        parse(data)
-        parse(data[: rng.randrange(len(data))])
-        changed = bytearray(data)
-        changed[rng.randrange(len(data))] = rng.randrange(256)
-        parse(bytes(changed))
+def test_seeds_whole_and_damaged(name, tmp_path):
+    found, rng = parser(name), random.Random(17)
+    seeds = list(found.seeds())
+    assert seeds
+    with contextlib.ExitStack() as stack:
+        parse = found.make(tmp_path, stack)
+        for data in seeds[:: EVERY if len(seeds) > 100 else 1]:
+            parse(data)
+            if data:
+                parse(data[: rng.randrange(len(data))])
+                changed = bytearray(data)
+                changed[rng.randrange(len(data))] = rng.randrange(256)
+                parse(bytes(changed))
