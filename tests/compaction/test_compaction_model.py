@@ -226,6 +226,9 @@ def test_the_cleaner_stops_at_an_open_transaction_which_may_yet_be_aborted(tmp_p
         log.append(keyed(b"k3", b"active"))
         dirty_range, done = one_pass(disk, log, 0, NOW)
         assert (dirty_range.first_uncleanable, done.first_dirty) == (2, 2)
+        # Nothing is left to clean before the transaction ends, although its segment is sealed.
+        again = dirty_range_of(row_of(disk, log), SETTINGS, 2, log.end_offset, NOW)
+        assert (again.dirty_bytes, again.is_overdue) == (0, False)
         author.end(7, commit=False)
         log.roll()
         log.append(keyed(b"k3", b"active"))
