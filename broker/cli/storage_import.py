@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.cli.connecting import json_option
 from barnabas.cli.output import Progress, count_of, did, fail, json_document, say, table
@@ -33,8 +33,10 @@ In ZooKeeper mode settings, rules, users and quotas are in ZooKeeper: --zookeepe
 With --link sealed segments get a second name on the same file system, and are not copied.
 With --in-place the directories become those of the new broker, which needs no space; --undo gives
 them back to Kafka as they were, as long as no segment was deleted or compacted since.
-A directory of Kafka 0.7 is converted, with --set node.id=BROKERID: clients of 0.7 go on at their
-addresses. --zookeeper reads the positions of its groups.
+Directories of Kafka 0.7 and 0.8 do not have their broker's id: DIR=ID gives it, or for one broker
+--set node.id=ID. A directory of 0.7 is converted: clients of 0.7 go on at their addresses, and
+--zookeeper reads the positions of its groups. The partitions of a topic that several brokers of 0.7
+have are counted on in the order of the ids.
 
 examples:
   barnabas storage import /var/lib/kafka/data --dry-run
@@ -42,14 +44,36 @@ examples:
   barnabas storage import /mnt/k1 /mnt/k2 --config etc/server.properties --json
   barnabas storage import /var/lib/kafka/data --zookeeper zk1:2181/kafka --dry-run
   barnabas storage import /var/lib/kafka/data --zookeeper /var/lib/zookeeper --dry-run
+  barnabas storage import /mnt/k1=1 /mnt/k2=2 --dry-run
   barnabas storage import /var/lib/kafka/data --in-place
   barnabas storage import /var/lib/kafka/data --undo
 """
 
 
+class _Directory(NamedTuple):
+    """`broker_id`: None where the directory has it, or it is that of the new broker."""
+
+    path: Path
+    broker_id: int | None = None
+
+
+def _directory(text: str) -> _Directory:
+    """Reads DIR or DIR=ID."""
+    path, _equals, number = text.rpartition("=")
+    if path and number.isascii() and number.isdecimal() and not Path(text).exists():
+        return _Directory(Path(path), int(number))
+    return _Directory(Path(text))
+
+
 def configure(found: argparse.ArgumentParser) -> None:
     """Adds the arguments of the action to its parser."""
-    found.add_argument("sources", metavar="DIR", nargs="+", help="a log directory of Kafka")
+    found.add_argument(
+        "sources",
+        metavar="DIR[=ID]",
+        nargs="+",
+        type=_directory,
+        help="a log directory of Kafka; of 0.7 and 0.8 with the id of its broker",
+    )
     found.add_argument("--config", metavar="FILE", help="server.properties of the new broker")
     settings_option(found, "a setting of the new broker; overrides that of the file")
     found.add_argument(
@@ -85,7 +109,6 @@ def configure(found: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Imports, or says what would be imported."""
     from barnabas.takeover.refusals import CannotImport
-    from barnabas.takeover.source_directory import open_source
 
     try:
         if arguments.undo:
@@ -97,8 +120,8 @@ def run(arguments: argparse.Namespace) -> int:
         config = BrokerConfig.load(arguments.config, arguments.settings)
         with ExitStack() as stack:
             sources = []
-            for text in arguments.sources:
-                source = open_source(Path(text), config.node_id)
+            for row in arguments.sources:
+                source = _open(row, config.node_id)
                 stack.callback(source.close)
                 sources.append(source)
             return _import(arguments, sources, config)
@@ -106,6 +129,19 @@ def run(arguments: argparse.Namespace) -> int:
         for problem in error.problems:
             fail(problem)
         return 1
+
+
+def _open(given: _Directory, node_id: int) -> "SourceDirectory":
+    from barnabas.takeover.refusals import CannotImport
+    from barnabas.takeover.source_directory import open_source
+
+    source = open_source(given.path, node_id if given.broker_id is None else given.broker_id)
+    if given.broker_id not in (None, source.broker_id):
+        source.close()
+        raise CannotImport(
+            [f"{given.path} is of broker {source.broker_id}, and not of {given.broker_id}."]
+        )
+    return source
 
 
 def _import(
@@ -152,16 +188,15 @@ def _import_07(
     from barnabas.takeover.directory_07 import plan_import_07
     from barnabas.takeover.refusals import CannotImport
 
-    if len(sources) > 1:
-        raise CannotImport(
-            ["give one log directory of Kafka 0.7: each of its brokers has partitions of its own."]
-        )
     if arguments.in_place:
         raise CannotImport(
             [f"{sources[0].path} is of Kafka 0.7, whose files are converted: not with --in-place."]
         )
     size_bytes = sum(
-        path.stat().st_size for row in sources[0].partitions.values() for path in row.glob("*")
+        path.stat().st_size
+        for source in sources
+        for row in source.partitions.values()
+        for path in row.glob("*")
     )
     checked = Progress("checked", part=lambda: checked.size_bytes / max(size_bytes, 1))
     try:
@@ -169,7 +204,8 @@ def _import_07(
             tree = None
             if arguments.zookeeper is not None:
                 tree = stack.enter_context(_tree(arguments, []))[0]
-            plan, facts = plan_import_07(sources[0], tree, arguments.allow_loss, checked.add)
+            node_id = config.node_id if config.node_id >= 0 else sources[0].broker_id
+            plan, facts = plan_import_07(sources, node_id, tree, arguments.allow_loss, checked.add)
     finally:
         checked.end()
     check_targets(plan, log_dirs)
@@ -255,12 +291,13 @@ def _finish(arguments: argparse.Namespace) -> int | None:
     """Finishes an import in place that was killed; None when there was none."""
     from barnabas.takeover.import_in_place import finish_switch, remove_leftovers
 
-    log_dirs = [Path(text) for text in arguments.sources]
+    log_dirs = [row.path for row in arguments.sources]
     if not finish_switch(log_dirs):
         remove_leftovers(log_dirs)
         return None
-    text = f"finished the import in place of {', '.join(arguments.sources)}. Start the broker there"
-    did(arguments.json, text, finished=True, logDirs=arguments.sources)
+    names = list(map(str, log_dirs))
+    text = f"finished the import in place of {', '.join(names)}. Start the broker there"
+    did(arguments.json, text, finished=True, logDirs=names)
     return 0
 
 
@@ -268,15 +305,16 @@ def _undo(arguments: argparse.Namespace) -> int:
     from barnabas.takeover.source_directory import open_source
     from barnabas.takeover.undo_record import undo
 
-    log_dirs = [Path(text) for text in arguments.sources]
+    log_dirs = [row.path for row in arguments.sources]
     with ExitStack() as stack:
         for path in log_dirs:
             stack.callback(open_source(path, 0).close)  # no broker uses it
         lost = undo(log_dirs, arguments.allow_loss)
     for line in lost:
         say(f"lost: {line}")
-    text = f"{', '.join(arguments.sources)} is Kafka's again, as it was before the import"
-    did(arguments.json, text, undone=True, logDirs=arguments.sources, lost=lost)
+    names = list(map(str, log_dirs))
+    text = f"{', '.join(names)} is Kafka's again, as it was before the import"
+    did(arguments.json, text, undone=True, logDirs=names, lost=lost)
     return 0
 
 

@@ -1,9 +1,12 @@
-"""What an import of a log directory of Kafka 0.7 would do. Nothing is changed here.
+"""What an import of log directories of Kafka 0.7 would do. Nothing is changed here.
 
 A broker of 0.7 shares no partition with others, has one log directory, and keeps no id in it. Its
 topics are the directories TOPIC-PARTITION; it makes one when a first message comes, so a missing
 one below the largest number is an empty partition. Settings are in the broker's file alone: topics
 get those that delete nothing (KEPT_FOREVER).
+
+Each broker counts its partitions of a topic from 0. Those of several brokers are counted on in the
+order of the brokers' ids, as producers of 0.7 do, so that a key keeps its partition.
 
 Each message is read and its CRC compared. Damage, and addresses that no segment has, are a loss. At
 the end of the last segment after an unclean stop they are not: 0.7 cuts them off at its next start.
@@ -14,7 +17,7 @@ become offsets, which clients of 0.8 and of OffsetFetch 0 use. Next: converted_i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,8 +43,7 @@ from barnabas.takeover.source_directory import SourceDirectory
 from barnabas.takeover.stored_batches import mapped
 from barnabas.wire import compression
 
-WHERE = "the log directory"
-TopicPartition = tuple[str, int]
+WHERE = "the log directories"
 
 
 class GroupAddress(NamedTuple):
@@ -52,6 +54,10 @@ class GroupAddress(NamedTuple):
     broker_id: int
     partition: int
     address: int
+
+    @property
+    def place(self) -> tuple[int, str, int]:
+        return self.broker_id, self.topic, self.partition
 
 
 def segments_of(directory: Path) -> list[PartitionFile]:
@@ -84,6 +90,7 @@ class _Partition:
         self.offsets: dict[int, int] = {}  # of the wanted addresses
         self.start = self.end = -1
         self.count = 0
+        self.index = -1  # the partition's new number
 
     def read(self, files: list[PartitionFile], progress: Progress) -> None:
         """Raises FailedDirectory."""
@@ -165,48 +172,73 @@ class Plan07(NamedTuple):
 
 
 def plan_import_07(
-    source: SourceDirectory,
+    sources: Sequence[SourceDirectory],
+    node_id: int,
     tree: MetadataTree | None,
     may_lose: bool,
     progress: Callable[[int, int], object],
 ) -> Plan07:
-    """Plans the import of a directory of 0.7. `tree`: ZooKeeper's, where the groups are;
+    """Plans the import of directories of 0.7. `tree`: ZooKeeper's, where the groups are;
     `may_lose`: the operator accepts losses. Raises CannotImport with all reasons,
     UnusableDirectory, FailedDirectory, MetadataError."""
+    _check_brokers(sources)
     found = FoundCluster()
     groups = list(group_addresses(tree)) if tree is not None else []
     if tree is None:
         found.notes.append("not imported: groups: 0.7 has them in ZooKeeper. --zookeeper reads it")
-    ours = [row for row in groups if row.broker_id == source.broker_id]
-    for broker in sorted({row.broker_id for row in groups} - {source.broker_id}):
+    brokers = {row.broker_id for row in sources}
+    ours = [row for row in groups if row.broker_id in brokers]
+    for broker in sorted({row.broker_id for row in groups} - brokers):
         found.notes.append(f"not imported: positions of groups in partitions of broker {broker}")
-    offsets: dict[TopicPartition, _Partition] = {}
+    read: dict[tuple[int, str, int], _Partition] = {}
     chosen = []
-    for (topic, index), path in sorted(source.partitions.items()):
-        files = segments_of(path)
-        if not files:
-            found.notes.append(f"not imported: {path}: it has no segment of Kafka 0.7")
-            continue
-        wanted = {row.address for row in ours if (row.topic, row.partition) == (topic, index)}
-        read = offsets[topic, index] = _Partition(source, wanted)
-        read.read(files, progress)
-        found.losses += read.losses
-        found.notes += read.notes
-        chosen.append(PlannedPartition(topic, index, 0, tuple(files)))
-    for path in source.set_aside:
-        found.losses.append(f"{path}: no topic can have this name, so its messages are missing")
+    counts: dict[str, int] = {}  # of partitions, by topic
+    for number, source in sorted(enumerate(sources), key=lambda row: row[1].broker_id):
+        firsts = dict(counts)
+        for (topic, index), path in sorted(source.partitions.items()):
+            files = segments_of(path)
+            if not files:
+                found.notes.append(f"not imported: {path}: it has no segment of Kafka 0.7")
+                continue
+            place = (source.broker_id, topic, index)
+            partition = _Partition(source, {row.address for row in ours if row.place == place})
+            partition.read(files, progress)
+            found.losses += partition.losses
+            found.notes += partition.notes
+            partition.index = firsts.get(topic, 0) + index
+            read[place] = partition
+            chosen.append(PlannedPartition(topic, partition.index, number, tuple(files)))
+            counts[topic] = partition.index + 1
+            if partition.index != index:
+                found.notes.append(f"{path} becomes {topic}-{partition.index}")
+        for path in source.set_aside:
+            found.losses.append(f"{path}: no topic can have this name, so its messages are missing")
     problems = [] if may_lose else [f"{row}. --allow-loss accepts that." for row in found.losses]
     if problems:
         raise CannotImport(problems)
-    _add_topics(found, chosen, source.path)
-    facts = _add_groups(found, ours, offsets)
-    return Plan07(finished_plan((source,), chosen, found, source.broker_id, WHERE, {}), facts)
+    _add_topics(found, counts, [str(row.path.absolute()) for row in sources])
+    facts = _add_groups(found, ours, read)
+    return Plan07(finished_plan(sources, chosen, found, node_id, WHERE, {}), facts)
 
 
-def _add_topics(found: FoundCluster, chosen: list[PlannedPartition], path: Path) -> None:
-    for name in sorted({row.topic for row in chosen}):
-        count = max(row.partition for row in chosen if row.topic == name) + 1
-        topic = FoundTopic(name, known_uuid(str(path.absolute()), name))
+def _check_brokers(sources: Sequence[SourceDirectory]) -> None:
+    paths: dict[int, Path] = {}
+    for row in sources:
+        if not row.is_07:
+            raise CannotImport([f"{row.path} is not of Kafka 0.7, as the others. Import it alone."])
+        before = paths.setdefault(row.broker_id, row.path)
+        if before is not row.path:
+            raise CannotImport(
+                [
+                    f"{before} and {row.path} are of broker {row.broker_id}, and a broker of Kafka"
+                    " 0.7 has one log directory. Give each with its broker's id: DIR=ID."
+                ]
+            )
+
+
+def _add_topics(found: FoundCluster, counts: Mapping[str, int], paths: Sequence[str]) -> None:
+    for name, count in sorted(counts.items()):
+        topic = FoundTopic(name, known_uuid(*paths, name))
         for index in range(count):
             topic.partitions[index] = FoundPartition((), -1, 0, ())
         found.topics[name] = topic
@@ -218,11 +250,13 @@ def _add_topics(found: FoundCluster, chosen: list[PlannedPartition], path: Path)
 
 
 def _add_groups(
-    found: FoundCluster, rows: list[GroupAddress], read: Mapping[TopicPartition, _Partition]
+    found: FoundCluster,
+    rows: list[GroupAddress],
+    read: Mapping[tuple[int, str, int], _Partition],
 ) -> InternalFacts:
     kept = set()
     for row in rows:
-        partition = read.get((row.topic, row.partition))
+        partition = read.get(row.place)
         where = f"group {row.group!r} in {row.topic}-{row.partition}, address {row.address}"
         if partition is None:
             found.notes.append(f"not imported: {where}: there is no such partition")
@@ -233,7 +267,7 @@ def _add_groups(
         if offset is None:
             found.notes.append(f"not imported: {where}: no message begins there")
             continue
-        path = f"{znodes.CONSUMERS_PATH}/{row.group}/offsets/{row.topic}/{row.partition}"
+        path = f"{znodes.CONSUMERS_PATH}/{row.group}/offsets/{row.topic}/{partition.index}"
         found.nodes[path] = str(offset).encode()
         kept.add(row)
     return InternalFacts(len({row.group for row in kept}), len(kept), {})

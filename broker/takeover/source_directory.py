@@ -84,8 +84,8 @@ def open_source(path: Path, broker_id: int = -1) -> SourceDirectory:
         )
     if not identity and broker_id < 0:
         raise UnusableDirectory(
-            f"{path} has no {META}, as those of Kafka 0.7 and 0.8. Give the id of its broker: --set"
-            " node.id=ID."
+            f"{path} has no {META}, as those of Kafka 0.7 and 0.8. Give the id of its broker:"
+            f" {path}=ID, or --set node.id=ID."
         )
     if not identity:
         identity = {"broker.id": str(broker_id)}

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -18,6 +19,7 @@ from oracle.kafka07 import EARLIEST, LATEST, LISTENERS, message, messages, paylo
 from takeover.importing import content, files, import_to
 from takeover.kafka_07 import PARTITIONS, READ, READERS, recorded
 from takeover.kafka_before import done
+from takeover.kafka_before import recorded as later_kafka
 from takeover.test_import import KILLED
 from takeover.test_import_real_kafka import values
 from zookeeper_server import ZooKeeperServer
@@ -26,7 +28,11 @@ from barnabas import Broker
 from barnabas.cli import main
 from barnabas.cli.zookeeper_process import missing
 from barnabas.metadata.embedded import EmbeddedTree
+from barnabas.metadata.tree import NodeExists
 from barnabas.storage.address_index import AddressIndex
+from barnabas.takeover.directory_07 import plan_import_07
+from barnabas.takeover.found_cluster import with_parents
+from barnabas.takeover.source_directory import open_source
 
 BROKER = ("--set", "node.id=3")
 RAW = ("packed-0",)  # has wrappers
@@ -156,6 +162,78 @@ def test_retention_and_moved_starts_keep_the_addresses(tmp_path, capsys, source,
     assert not list((data / "packed-0").glob("*.kafka"))
 
 
+# -- several brokers
+
+
+def second_broker(source, folder):
+    """Makes the directory of a broker without partitions 1 of the first one. Returns it."""
+    other = shutil.copytree(source, folder)
+    for path in other.glob("*-1"):
+        shutil.rmtree(path)
+    return other
+
+
+# The partitions of broker 7 follow those of broker 3. Of `empty` 3 has two, the first one without
+# messages, and 7 has none.
+OF_7 = {"plain-0": "plain-2", "old-0": "old-1", "packed-0": "packed-1"}
+
+
+def records_of(found):
+    """Returns the number of records of each partition."""
+    return {f"{row['topic']}-{row['partition']}": row["records"] for row in found["partitions"]}
+
+
+def test_partitions_of_several_brokers_are_counted_on(tmp_path, capsys, source, record):
+    """The order is that of the brokers' ids, whichever directory is named first."""
+    other, answers = second_broker(source, tmp_path / "k=7"), record[2]
+    before = content(source), content(other)
+    named = (f"{other}=7", f"{source}=3")
+    found = import_to(capsys, tmp_path / "new", *named)
+    assert (content(source), content(other)) == before and found["nodeId"] == 7
+    rows = records_of(found)
+    counts = records_of(import_to(capsys, tmp_path / "alone", source, *BROKER))
+    assert rows == counts | {new: counts[name] for name, new in OF_7.items()}
+    assert {note for note in found["notes"] if "becomes" in note} == {
+        f"{other / name} becomes {new}" for name, new in OF_7.items()
+    }
+    with serving(tmp_path / "new") as broker, connect(broker) as client:
+        for name, new in [*OF_7.items(), ("plain-1", "plain-1"), ("old-0", "old-0")]:
+            topic, partition = split(new)
+            whole, first = everything_in(answers, name), first_of(answers, name)
+            for time_ms, expected in answers[name]["offsets"].items():
+                assert client.offsets(topic, int(time_ms), 100, partition) == (0, expected)
+            for address in map(int, answers[name]["fetches"]):
+                error, data = client.fetch(topic, address, 1 << 20, partition)
+                assert (error, data) == (0, whole[address - first :][: len(data)])
+
+
+def test_positions_in_partitions_of_several_brokers(tmp_path, source, record):
+    """Positions are those of the same messages in the partitions' new numbers."""
+    other = second_broker(source, tmp_path / "other")
+    first = {name: first_of(record[2], name) for name in ("packed-0", "plain-0")}
+    positions = {"packed/3-0": "packed-0", "packed/7-0": "packed-0", "plain/7-0": "plain-0"}
+    sources = [open_source(source, 3), open_source(other, 7)]
+    tree = EmbeddedTree(tmp_path / "tree", clock_ms=lambda: 0)
+    nodes = {f"/consumers/g/offsets/{path}": b"%d" % first[at] for path, at in positions.items()}
+    nodes["/consumers/g/offsets/plain/7-1"] = nodes["/consumers/g/offsets/packed/9-0"] = b"0"
+    for node in with_parents(nodes):
+        with suppress(NodeExists):
+            tree.create(node.path, node.data)
+    plan, facts = plan_import_07(sources, 3, tree, False, lambda *_counts: None)
+    tree.close()
+    for row in sources:
+        row.close()
+    assert (facts.groups, facts.offsets) == (1, 3)
+    found = {row.path: row.data for row in plan.nodes if row.path.startswith("/consumers/g/offs")}
+    assert {path: data for path, data in found.items() if data} == {
+        f"/consumers/g/offsets/{place}": b"0" for place in ("packed/0", "packed/1", "plain/2")
+    }
+    assert {note for note in plan.notes if "group" in note} == {
+        "not imported: positions of groups in partitions of broker 9",
+        "not imported: group 'g' in plain-1, address 0: there is no such partition",
+    }
+
+
 # -- groups
 
 
@@ -226,12 +304,17 @@ def test_without_the_id_of_the_broker_it_is_refused(tmp_path, capsys, source):
     assert str(source) in line and "--set node.id=ID" in line
 
 
-def test_in_place_and_several_directories_are_refused(tmp_path, capsys, source):
+def test_in_place_and_two_directories_of_one_broker_are_refused(tmp_path, capsys, source):
     (line,) = import_to(capsys, tmp_path / "new", source, *BROKER, "--in-place", status=1)
     assert str(source) in line and "converted" in line
     other = shutil.copytree(source, tmp_path / "other")
     (line,) = import_to(capsys, tmp_path / "new", source, other, *BROKER, status=1)
-    assert "one log directory" in line
+    assert f"{source} and {other} are of broker 3" in line and "DIR=ID" in line
+    later = later_kafka("4.3.1", tmp_path / "later")
+    (line,) = import_to(capsys, tmp_path / "new", source, later, *BROKER, status=1)
+    assert f"{later} is not of Kafka 0.7" in line
+    (line,) = import_to(capsys, tmp_path / "new", f"{later}=2", status=1)
+    assert f"{later} is of broker 1, and not of 2" in line
 
 
 @pytest.mark.parametrize("name", ["plain-1", "packed-0"])
