@@ -8,6 +8,7 @@ page omits the metrics of each partition and keeps the sums by topic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from barnabas.coordinator.groups.classic_group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
 from barnabas.coordinator.groups.coordinator import GroupCoordinator
@@ -70,12 +71,24 @@ BY_STATE = {
     )
     for protocol in _BY_STATE
 }
-STREAMS_EPOCHS = _of_coordinator(
-    "streams-group-rebalance-count", COUNTER, "New epochs of streams groups"
+PARTITIONS = _of_coordinator(
+    "num-partitions", GAUGE, "Partitions of __consumer_offsets that this node leads", ("state",)
 )
-STREAMS_EPOCH_RATE = _of_coordinator(
-    "streams-group-rebalance-rate", GAUGE, "New epochs of streams groups a second, last minute"
-)
+_COUNTED = {  # by the name of the count: Kafka's name without -count and -rate, and its meaning
+    "rebalances": ("group-completed-rebalance", "Completed rebalances of classic groups"),
+    "consumer_epochs": ("consumer-group-rebalance", "New epochs of consumer groups"),
+    "streams_epochs": ("streams-group-rebalance", "New epochs of streams groups"),
+    "commits": ("offset-commit", "Committed offsets"),
+    "expired": ("offset-expiration", "Committed offsets that expired"),
+    "deleted": ("offset-deletion", "Committed offsets that were deleted"),
+}
+COUNTED = {
+    count: (
+        _of_coordinator(f"{name}-count", COUNTER, meaning),
+        _of_coordinator(f"{name}-rate", GAUGE, f"{meaning} a second, last minute"),
+    )
+    for count, (name, meaning) in _COUNTED.items()
+}
 METRICS = (
     CURRENT_OFFSET,
     LAG,
@@ -87,8 +100,8 @@ METRICS = (
     *_STATES.values(),
     GROUP_COUNT,
     *BY_STATE.values(),
-    STREAMS_EPOCHS,
-    STREAMS_EPOCH_RATE,
+    PARTITIONS,
+    *chain.from_iterable(COUNTED.values()),
 )
 
 Row = tuple[str, str, int, int]  # group, topic, partition, committed offset
@@ -107,7 +120,7 @@ class GroupCollector:
         self._coordinator = coordinator
         self._end_offset = end_offset
         self._rows_max = rows_max
-        self._streams_epochs = RecentRate(began_ns)
+        self._rates = {name: RecentRate(began_ns) for name in COUNTED}
 
     def __call__(self, page: Page) -> Iterator[Family]:
         coordinator = self._coordinator
@@ -117,7 +130,6 @@ class GroupCollector:
                 (group.group_type, group.state) for group in coordinator.groups.values()
             ]
             share_count = sum(len(other.listings()) for other in coordinator.others)
-            streams_epochs = coordinator.streams_epochs
             members = [len(group.members) for group in coordinator.groups.values()]
             rows: list[Row] = [
                 (name, topic, partition, row.offset)
@@ -125,6 +137,7 @@ class GroupCollector:
                 for topic, partitions in coordinator.offsets.of(name).items()
                 for partition, row in partitions.items()
             ]
+            counts = {name: getattr(coordinator.counts, name) for name in COUNTED}
         yield GROUPS, [("", len(names))]
         yield OFFSETS, [("", len(rows))]
         states = [state for _, state in groups]
@@ -137,9 +150,12 @@ class GroupCollector:
                 BY_STATE[protocol],
                 [(page.labels(state=name), groups.count((protocol, name))) for name in counted],
             )
-        yield STREAMS_EPOCHS, [("", streams_epochs)]
-        rate = self._streams_epochs.per_ns(page.now_ns, streams_epochs) * NS_PER_S
-        yield STREAMS_EPOCH_RATE, [("", rate)]
+        loaded = list(coordinator.journal.led_partitions().values())
+        by_state = {"active": loaded.count(True), "loading": loaded.count(False)}
+        yield PARTITIONS, [(page.labels(state=name), value) for name, value in by_state.items()]
+        for name, (total, rate) in COUNTED.items():
+            yield total, [("", counts[name])]
+            yield rate, [("", self._rates[name].per_ns(page.now_ns, counts[name]) * NS_PER_S)]
         labelled = zip(names, members, strict=True)
         yield MEMBERS, [(page.labels(consumergroup=name), count) for name, count in labelled]
         yield from self._offsets(page, rows)

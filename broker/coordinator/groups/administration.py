@@ -185,6 +185,7 @@ class GroupAdministration:
         def done(error: KafkaError | None) -> None:
             if error is None and coordinator.groups.get(group_id) is group:
                 coordinator.offsets.forget_all(group_id, rows)
+                coordinator.counts.deleted += len(rows)
                 # A commit that was being written came after the deletion, and stays.
                 if not coordinator.offsets.of(group_id):
                     if group.state == EMPTY:
@@ -241,6 +242,7 @@ class GroupAdministration:
         def finished(error: KafkaError | None) -> None:
             if error is None:
                 coordinator.offsets.forget_all(group_id, forgotten)
+                coordinator.counts.deleted += len(forgotten)
             done(outcomes if error is None else [row or error for row in outcomes])
 
         entries = self._tombstones(group_id, forgotten)
@@ -294,6 +296,7 @@ class GroupAdministration:
             if error is not None or coordinator.groups.get(group_id) is not group:
                 return
             coordinator.offsets.forget_all(group_id, gone)
+            coordinator.counts.expired += len(gone)
             if whole and not coordinator.offsets.of(group_id) and _is_deserted(coordinator, group):
                 coordinator.drop_group(group_id, partition)
 
@@ -330,6 +333,7 @@ class GroupAdministration:
         def done(error: KafkaError | None) -> None:
             if error is None:
                 coordinator.offsets.forget_all(group_id, gone)
+                coordinator.counts.deleted += len(gone)
 
         coordinator.append_tombstones(group_id, partition, self._tombstones(group_id, gone), done)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from barnabas.coordinator.groups.classic_group import ClassicGroup
 from barnabas.coordinator.groups.consumer_group import ConsumerGroup, Group
+from barnabas.coordinator.groups.group_counts import GroupCounts
 from barnabas.coordinator.groups.group_records import Entry
 from barnabas.coordinator.groups.group_writes import Done, GroupWrites
 from barnabas.coordinator.groups.rebalance import Timers
@@ -62,6 +63,7 @@ class GroupAccess(Protocol):
     timers: Timers
     journal: Any  # a journal.Journal, as in GroupCoordinator
     settings: Any
+    counts: GroupCounts
     wall_ms: Callable[[], int]
     new_id: Callable[[], str]
 

@@ -401,7 +401,7 @@ class ConsumerHeartbeats:
                 one.take_back(group)
             raise
         if (epoch, metadata_hash) != (group.epoch, group.metadata_hash):
-            group.epoch, group.metadata_hash = epoch, metadata_hash
+            self._begin_epoch(group, epoch, metadata_hash)
             entries.append(records.group_entry(group))
         for one in changes:
             self._describe(group, one, entries)
@@ -438,6 +438,10 @@ class ConsumerHeartbeats:
         if not bumps and metadata_hash != group.metadata_hash:
             bumps = 1
         return epoch + bumps, metadata_hash
+
+    def _begin_epoch(self, group: ConsumerGroup, epoch: int, metadata_hash: int) -> None:
+        self.coordinator.counts.consumer_epochs += epoch - max(group.epoch, FIRST_EPOCH)
+        group.epoch, group.metadata_hash = epoch, metadata_hash
 
     def _next_target(self, group: ConsumerGroup, epoch: int) -> dict[str, Assignment] | None:
         """Returns the new target. None: the present one is up to date, or must stay until the
@@ -522,7 +526,7 @@ class ConsumerHeartbeats:
             group.writes.removed_members.add(member.member_id)
             self.regexes.forget_left(group, member, entries)
             entries += records.member_tombstones(group.group_id, member.member_id)
-        group.epoch, group.metadata_hash = self.next_epoch(group, 1)
+        self._begin_epoch(group, *self.next_epoch(group, 1))
         self.writes.write(group, [records.group_entry(group), *entries], done)
 
     def _expire(self, group: ConsumerGroup, member: ConsumerMember, timeout: str) -> None:

@@ -33,6 +33,7 @@ from barnabas.coordinator.groups.classic_group import (
     JoinResult,
     SyncResult,
 )
+from barnabas.coordinator.groups.group_counts import GroupCounts
 from barnabas.coordinator.groups.group_records import (
     Committed,
     Entry,
@@ -176,12 +177,12 @@ class GroupCoordinator:
         self._native = native
         self._stopped = False
         self._by_partition: dict[int, set[str]] = {}
-        self.offsets = Offsets(native, lambda: self.groups, self._by_partition)
+        self.counts = GroupCounts()
+        self.offsets = Offsets(native, lambda: self.groups, self._by_partition, self.counts)
         self._group_dependencies = dependencies
         self._consumers: ConsumerHeartbeats | None = None
         self._classic_members: ClassicMembers | None = None
         self._streams = streams
-        self.streams_epochs = 0  # how often the epoch of a streams group has increased
         self._rebalances = Rebalances(
             lock=self.lock,
             timers=timers,
@@ -190,6 +191,7 @@ class GroupCoordinator:
             store=self._store,
             initial_delay_ms=settings.initial_delay_ms,
             members_max=settings.members_max,
+            counts=self.counts,
         )
 
     # -- finding a group ------------------------------------------------------------------------

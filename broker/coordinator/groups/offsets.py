@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas.coordinator.groups.classic_group import EMPTY, STABLE
+from barnabas.coordinator.groups.group_counts import GroupCounts
 from barnabas.coordinator.groups.group_records import NEVER, Committed
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Offsets:
         unmerged: UnmergedCommits,
         known: Callable[[], Container[str]],
         by_partition: Mapping[int, Container[str]] = MappingProxyType({}),
+        counts: GroupCounts | None = None,
     ) -> None:
         """`known` returns the existing groups, with those that a commit has created. Commits from
         `unmerged` for other groups are dropped: their groups were deleted. `by_partition`: the
@@ -69,6 +71,7 @@ class Offsets:
         self._unmerged = unmerged
         self._known = known
         self._by_partition = by_partition
+        self._counts = GroupCounts() if counts is None else counts
 
     def catch_up(self) -> None:
         """Merges in the durable commits of network threads."""
@@ -84,6 +87,7 @@ class Offsets:
             if group_id not in known:
                 continue
             row = Committed(offset, epoch, metadata, ms, expire_ms)
+            self._counts.commits += 1
             if producer_id < 0:
                 self._put(group_id, topic, partition, row)
             else:

@@ -32,6 +32,7 @@ from barnabas.coordinator.groups.classic_group import (
     SyncResult,
     shared_bytes,
 )
+from barnabas.coordinator.groups.group_counts import GroupCounts
 from barnabas.coordinator.timers import after_locked
 from barnabas.errors import (
     CoordinatorNotAvailable,
@@ -112,6 +113,7 @@ class Rebalances:
         store: Store,
         initial_delay_ms: int,
         members_max: int,
+        counts: GroupCounts,
     ) -> None:
         self._lock = lock
         self._timers = timers
@@ -121,6 +123,7 @@ class Rebalances:
         self._store = store
         self._initial_delay_ms = initial_delay_ms
         self._members_max = members_max
+        self._counts = counts
 
     # -- JoinGroup ------------------------------------------------------------------------------
 
@@ -457,6 +460,7 @@ class Rebalances:
             for member in group.members.values():
                 member.assignment = shared_bytes(assignments.get(member.member_id, b""))
             group.move_to(STABLE, self._wall_ms())
+            self._counts.rebalances += 1
             self._answer_syncs(group)
             if not group.pending_sync:
                 self._cancel(group, "sync_timer")

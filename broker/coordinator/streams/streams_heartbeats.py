@@ -395,7 +395,7 @@ class StreamsHeartbeats:
 
     def _begin_epoch(self, group: StreamsGroup) -> None:
         group.epoch += 1
-        self._coordinator.streams_epochs += 1  # for the metrics
+        self._coordinator.counts.streams_epochs += 1
 
     # -- assignment -----------------------------------------------------------------------------
 
