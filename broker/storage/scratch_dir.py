@@ -43,7 +43,10 @@ def _sweep(parent: Path) -> None:
         for row in rows:
             if not row.name.startswith(PREFIX) or not row.is_dir(follow_symlinks=False):
                 continue
-            found = row.stat(follow_symlinks=False)
+            try:
+                found = row.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # its own process has just removed it
             if found.st_uid == os.getuid() and now_s - found.st_mtime > SPARED_S:
                 _remove_abandoned(row.path)
 
