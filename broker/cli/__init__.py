@@ -49,7 +49,7 @@ A Kafka-compatible message broker in one process. Any Kafka client can use it.
   echo hello | barnabas produce news
   barnabas consume news --end
 
-All commands except `start` and `dev` work with any Kafka broker: --bootstrap-server HOST:PORT.
+Commands that ask a broker work with any Kafka broker: --bootstrap-server HOST:PORT.
 `barnabas help COMMAND` explains one command.
 """
 
