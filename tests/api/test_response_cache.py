@@ -2,14 +2,13 @@
 valid."""
 
 import itertools
-import threading
-import time
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from api.admin_calls import BROKER, SET, admin_on
 from compat.support import Wire
+from waiting import soon
 
 from barnabas.api.k03_metadata import VERSIONS
 from barnabas.cext.network.response_cache import ResponseCache
@@ -103,12 +102,7 @@ def test_a_missing_topic_is_looked_for_each_time(admin):
         )
         assert [row.errorCode for row in answer.topics] == [3, 0]
     assert kept(admin).served == served
-    for _ in range(500):
-        codes = [row.errorCode for row in ask(admin, "none").topics]
-        if codes == [0]:
-            break
-        time.sleep(0.01)
-    assert codes == [0], "it was not created"
+    soon(lambda: [row.errorCode for row in ask(admin, "none").topics] == [0], "it was not created")
 
 
 def test_a_leader_change_that_another_wrote(admin):
@@ -120,10 +114,7 @@ def test_a_leader_change_that_another_wrote(admin):
     node.opened.tree.set(path, replace(state, leader_epoch=7).encode())
     note = znodes.encode_partitions([("two", 1)])
     node.opened.tree.create(znodes.ISR_CHANGE_PREFIX + "0", note)
-    for _ in range(500):
-        if node.cluster().partition("two", 1).state.leader_epoch == 7:
-            break
-        threading.Event().wait(0.01)
+    soon(lambda: node.cluster().partition("two", 1).state.leader_epoch == 7)
     assert [row.leaderEpoch for row in ask_twice(admin, "two").topics[0].partitions] == [0, 7, 0]
 
 

@@ -212,12 +212,12 @@ def test_topics_that_cannot_be_created_delay_no_other_client(tmp_path) -> None:
             time.sleep(0.1)
             began = time.monotonic()
             assert client.fetch("t", 0) == (0, kafka07.message(b"v"))
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 20  # they wait for 30 s
 
 
 def test_a_stop_does_not_wait_for_an_index(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(service, "EXTEND_S", 60)
-    monkeypatch.setattr(addresses, "messages_size", lambda *_a, **_k: time.sleep(0.05) or 11)
+    monkeypatch.setattr(addresses, "messages_size", lambda *_a, **_k: time.sleep(0.2) or 11)
     with broker07(tmp_path) as broker, connect(broker) as client, wire_to(broker) as wire:
         create(wire, "t")
         for _ in range(300):
@@ -228,7 +228,7 @@ def test_a_stop_does_not_wait_for_an_index(tmp_path, monkeypatch) -> None:
             time.sleep(0.2)
             began = time.monotonic()
             broker.stop()
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 20  # the whole index takes 60 s
 
 
 # ------------------------------------------------------------------------------ what is refused
@@ -357,5 +357,5 @@ def test_topics_are_not_created_when_the_broker_may_not(tmp_path) -> None:
             client.produce("t", kafka07.messages([b"v"]))
             with pytest.raises(Closed):
                 client.answer()
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 20  # the whole index takes 60 s
         assert broker.topics == []

@@ -20,6 +20,7 @@ from node.test_settings import (
     produce,
     wire_to,
 )
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.config import ConfigError
@@ -267,7 +268,7 @@ def test_response_send_timeout_ms(tmp_path):
             sender.start()
             closed = b.node.reactor.counters
             while not closed()["closed"]["send-timeout"]:
-                assert time.monotonic() - began < 5
+                assert time.monotonic() - began < 60
                 time.sleep(0.02)
             assert time.monotonic() - began > 0.25, "response.send.timeout.ms"
             sender.join()
@@ -287,12 +288,12 @@ def test_queued_max_request_bytes(tmp_path):
     with broker_with(tmp_path, settings) as b, connect(b) as large, connect(b) as small:
         assert serves(small)
         large.sendall((99_990).to_bytes(4, "big") + bytes(60_000))
-        time.sleep(0.2)
-        held = b.node.reactor.counters()["held_bytes"]
-        assert 60_000 <= held <= 100_000
+        counters = b.node.reactor.counters
+        soon(lambda: counters()["held_bytes"] >= 60_000)
+        assert counters()["held_bytes"] <= 100_000
         large.sendall(bytes(39_000))
         time.sleep(0.2)
-        assert b.node.reactor.counters()["held_bytes"] <= 100_000, "queued.max.request.bytes"
+        assert counters()["held_bytes"] <= 100_000, "queued.max.request.bytes"
         large.close()
         assert serves(small)
     with pytest.raises(ConfigError, match="queued.max.request.bytes"):
@@ -307,10 +308,11 @@ def test_queued_max_requests(tmp_path):
         gate = threading.Event()
         handlers = b.node.handlers
         plain = handlers.answer
-        handlers.answer = lambda pending: gate.wait(10) and plain(pending)
+        handlers.answer = lambda pending: gate.wait(60) and plain(pending)
         connections = [connect(b) for _ in range(12)]
         for c in connections:
             c.sendall(API_VERSIONS)
+        soon(lambda: b.node.reactor.counters()["python_queue"] >= 2)
         time.sleep(0.3)
         queued = b.node.reactor.counters()["python_queue"]
         # Network threads check the queue before they read, so that each may exceed the limit by
@@ -318,7 +320,7 @@ def test_queued_max_requests(tmp_path):
         assert 2 <= queued <= 2 + b.node.config.integer("num.network.threads") - 1
         gate.set()
         for c in connections:
-            c.settimeout(5)
+            c.settimeout(60)
             assert len(c.recv(8)) == 8, "queued.max.requests"
             c.close()
 

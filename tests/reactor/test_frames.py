@@ -200,7 +200,7 @@ def test_listeners():
             assert pending is not None
             assert (pending.listener, pending.peer[0]) == (name, host)
             pending.reply(answer_to(pending))
-            c.settimeout(5)
+            c.settimeout(60)
             assert response(c) == (3, b"")
     reactor.stop()
     with pytest.raises(ConnectionRefusedError):
