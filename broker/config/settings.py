@@ -198,5 +198,5 @@ def settings_of(scope: str) -> dict[str, Setting]:
 
 
 def unsupported() -> list[Setting]:
-    """Returns the settings that this build accepts and that have no effect yet."""
+    """Returns the settings that this build accepts and that have no effect."""
     return [s for scope in _TABLE.values() for s in scope.values() if not s.is_effective]

@@ -36,13 +36,15 @@ class Services(Protocol):
 
     def append(self, topic: str, partition: int, records: Iterable[Record]) -> int:
         """Appends records as one batch and waits until they are durable; returns the offset of the
-        first record. No interceptor sees them. Raises KafkaError, also when the wait takes too
-        long."""
+        first record. No interceptor sees them. Raises KafkaError: NotLeaderOrFollower for a
+        partition that another broker leads, RequestTimedOut when the wait takes too long."""
 
     def read(self, topic: str, partition: int, offset: int) -> Iterator[Record]:
         """Returns the records from an offset on (or from the log start offset, when that is
-        greater) up to the high watermark at the time of the call. Raises KafkaError."""
+        greater) up to the high watermark at the time of the call. Raises KafkaError, as
+        `append`."""
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Deletes the records below the offset `before`: consumers no longer see them, and
-        retention frees their space (DeleteRecords). Raises KafkaError, such as OffsetOutOfRange."""
+        retention frees their space (DeleteRecords). Raises KafkaError, as `append`, and
+        OffsetOutOfRange."""

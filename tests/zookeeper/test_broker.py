@@ -14,6 +14,8 @@ from kafka.admin import (
 )
 from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
+from barnabas.cli.storage_backup import back_up
+from barnabas.cli.storage_snapshot import NotTaken, take
 from barnabas.config.zookeeper import ZooKeeperLogin, ZooKeeperSettings
 from barnabas.metadata import znodes
 from barnabas.metadata.tree import CreateNode, TooLarge, shares
@@ -141,3 +143,16 @@ def test_what_the_limits_allow_zookeeper_takes(zookeeper_server, data_bytes, log
         assert len(tree.children("/")) == len(first)
     finally:
         tree.close()
+
+
+def test_a_running_broker_has_no_snapshot(brokers, connect, tmp_path):
+    """Its metadata would not be in it. A backup of a running broker begins with a snapshot."""
+    broker = brokers.start(connect)
+    [directory] = broker.node.loaded.logs.directories()
+    for make in (
+        lambda: take(directory.path, tmp_path / "copy", forks=False),
+        lambda: back_up([directory.path], str(tmp_path / "backups"), lambda *_: None),
+    ):
+        with pytest.raises(NotTaken, match="metadata of this broker is in ZooKeeper"):
+            make()
+    assert not (tmp_path / "copy").exists()
