@@ -15,7 +15,7 @@ from functools import partial
 from barnabas.client.connection import Connection
 from barnabas.client.failures import BadSetting, CannotConnect, ClientError
 from barnabas.client.security import Security
-from barnabas.client.security_settings import FAMILIES, parse_security
+from barnabas.client.security_settings import FAMILIES, JAAS, parse_security
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.metadata.znodes import Endpoint
 from barnabas.wire import Struct
@@ -163,6 +163,7 @@ def security_between_brokers(
     given = {name: text for name, text in values.items() if name.startswith(FAMILIES)}
     mechanism = values.get("sasl.mechanism.inter.broker.protocol", "GSSAPI")
     for start in (prefix, f"{prefix}{mechanism.lower()}."):  # the later one is stronger
+        given.pop(JAAS, None)  # counts with listener and mechanism in front only, as in Kafka
         given |= {
             name.removeprefix(start): text
             for name, text in values.items()

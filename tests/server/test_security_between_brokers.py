@@ -18,14 +18,14 @@ SECTION = '{name} {{ {PLAIN} required username="{user}" password="p" user_a="b";
 def user(tmp_path, monkeypatch):
     """Returns as whom a broker logs in, with these sections of the JAAS file."""
 
-    def login(*sections):
+    def login(*sections, **given):
         path = tmp_path / "jaas.conf"
         path.write_text(
             "".join(SECTION.format(name=name, PLAIN=PLAIN, user=f"of {name}") for name in sections)
         )
         path.chmod(0o600)
         monkeypatch.setenv("KAFKA_OPTS", f"-Djava.security.auth.login.config={path}")
-        return security_between_brokers("SAFE", "SASL_PLAINTEXT", BETWEEN).sasl.user
+        return security_between_brokers("SAFE", "SASL_PLAINTEXT", BETWEEN | given).sasl.user
 
     return login
 
@@ -40,6 +40,16 @@ def test_the_section_of_clients_is_not_used(user):
     said = r"no JAAS file \(KAFKA_OPTS\) has a section safe.KafkaServer or KafkaServer"
     with pytest.raises(BadSetting, match=said):
         user("KafkaClient")
+
+
+def test_a_line_counts_with_the_listener_and_the_mechanism_in_front_only(user):
+    """Kafka warns of the others and ignores them (JaasContext.loadServerContext)."""
+    line = f'{PLAIN} required username="{{}}" password="p" user_a="b";'
+    name, listener = "sasl.jaas.config", "listener.name.safe."
+    values = {name: line.format("of all"), f"{listener}{name}": line.format("of no mechanism")}
+    assert user("KafkaServer", **values) == "of KafkaServer"
+    values[f"{listener}plain.{name}"] = line.format("of both")
+    assert user("KafkaServer", **values) == "of both"
 
 
 def test_the_name_of_a_broker_is_compared_with_its_certificate_unless_switched_off(tmp_path):
