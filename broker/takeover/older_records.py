@@ -39,6 +39,7 @@ READABLE: Mapping[str, Mapping[str, int]] = {
     CONSUMER_OFFSETS: {"LegacyOffsetCommit": 3, "OffsetCommit": 3, "GroupMetadata": 3},
     TRANSACTION_STATE: {"TransactionLog": 0},
 }
+INT32_MAX = 2**31 - 1
 LATER = {
     "TransactionLog": {
         "previousProducerId": -1,
@@ -51,17 +52,17 @@ LATER = {
 
 def older(topic: str, path: Path) -> bytes | None:
     """Returns the content of a segment of an internal topic for Kafka 2.8; None when it is readable
-    as it is. Bytes at the end that are no batch stay. Raises FailedDirectory."""
+    as it is. What begins with bytes that are no batch stays. Raises FailedDirectory."""
     parts: list[bytes] = []
     is_changed = False
     done = 0
     try:
         for batch in batches_of(path):
             whole = bytes(batch.data[batch.start : batch.start + batch.size_bytes])
-            done += len(whole)
             made = None if batch.control else _older_batch(topic, batch)
             is_changed |= made is not None
             parts.append(whole if made is None else made)
+            done += len(whole)
     except (DamagedSegment, CorruptRecords):
         pass  # Kafka recovers it as it does its own
     if not is_changed:
@@ -76,6 +77,8 @@ def _older_batch(topic: str, batch: Batch) -> bytes | None:
     if kept == records:
         return None
     is_append_time = batch.timestamp_type == APPEND_TIME
+    if not 0 <= batch.last_offset - batch.base_offset <= INT32_MAX:
+        raise CorruptRecords("the offsets of a wrapper are too far apart for a batch", batch.start)
     return encode_batch(
         kept,
         base_offset=batch.base_offset,

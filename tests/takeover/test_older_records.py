@@ -2,6 +2,10 @@
 
 test_export_real_kafka.py starts the real 2.8.2 on one."""
 
+import pytest
+
+from barnabas.cext.codec.crc import crc32c
+from barnabas.cext.record.messageset import encode_message_set, encode_wrapper
 from barnabas.cext.record.records import Record
 from barnabas.takeover import older_records
 from barnabas.takeover.stored_batches import batches_of
@@ -116,3 +120,29 @@ def test_tagged_fields_of_a_later_kafka_are_left_out(tmp_path):
     path = written(tmp_path / f"{0:020d}.log", encode_batch([record]))
     (made,) = batches(older_records.older(CONSUMER_OFFSETS, path), tmp_path / f"{1:020d}.log")
     assert [row.value for row in made.records] == [known]
+
+
+def far_apart():
+    rows = [Record(b"v", b"k", offset=0), Record(b"v", b"k", offset=1 << 40)]
+    content = encode_message_set(rows, magic=0, keep_offsets=True)
+    body = compression.compress(compression.GZIP, content)
+    return encode_wrapper(body, magic=0, codec=compression.GZIP, offset=1 << 40)
+
+
+def unreadable():
+    """A batch with a right checksum whose records cannot be read."""
+    made = bytearray(encode_batch([state_record(1)]))
+    made[60] = 9  # the number of records
+    made[17:21] = crc32c(bytes(made[21:])).to_bytes(4, "big")
+    return bytes(made)
+
+
+@pytest.mark.parametrize("damaged", [far_apart(), unreadable()], ids=["far apart", "unreadable"])
+def test_a_batch_that_cannot_be_written_again_stays_with_what_follows(tmp_path, damaged):
+    later = encode_batch([state_record(1, nextProducerEpoch=4)])
+    path = written(tmp_path / f"{0:020d}.log", later, damaged, later)
+    content = older_records.older(TRANSACTION_STATE, path)
+    assert content.endswith(damaged + later)
+    first = content.removesuffix(damaged + later)
+    (made,) = batches(first, tmp_path / f"{1:020d}.log")
+    assert made.records[0].value == state_record(0).value
