@@ -169,7 +169,8 @@ class LogDir:
         if os.path.isdir(self.path / KRAFT_METADATA):
             raise UnusableDirectory(
                 f"{self.path} belongs to a KRaft cluster of Apache Kafka ({KRAFT_METADATA} is in"
-                " it) and cannot be taken over. Set log.dirs to another directory."
+                " it). Take it over with `barnabas storage import`, or set log.dirs to another"
+                " directory."
             )
         self._lock()
         try:

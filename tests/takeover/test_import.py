@@ -19,6 +19,7 @@ from barnabas.cli import main
 from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.producer_ids import allocate_block
 from barnabas.metadata.znodes import PartitionState
+from barnabas.node import CannotStart
 from barnabas.storage import checkpoints
 from barnabas.takeover import partition_files
 
@@ -51,6 +52,16 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_imported(tmp_path, cap
     assert found["openTransactions"] == {"open": "ongoing"}
     (left,) = found["notes"]
     assert left.startswith(f"not imported: {source}/gone-0.") and "set aside" in left
+
+
+def test_a_start_on_directories_of_kafka_names_the_command(source):
+    before = content(source)
+    with pytest.raises(
+        CannotStart, match="KRaft cluster of Apache Kafka.*`barnabas storage import`"
+    ):
+        Broker({"log.dirs": str(source), "node.id": "1"}).start()
+    after = content(source)
+    assert {name: after[name] for name in before if name in after} == before
 
 
 def test_the_files_are_kafkas_and_the_counts_and_sums_are_right(tmp_path, capsys, source):
