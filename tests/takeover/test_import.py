@@ -229,7 +229,7 @@ def test_a_metadata_record_of_a_later_kafka_is_refused(tmp_path, capsys, newest)
     later = encode_batch([Record(bytes([1, 120, 0, 0]))], base_offset=10_000, leader_epoch=1)
     log.write_bytes(log.read_bytes() + later)
     (line,) = refused(capsys, tmp_path, newest)
-    assert f"{log}: offset 10000: type 120 version 0 is not known" in line
+    assert f"{log}: batch up to offset 10000: type 120 version 0 is not known" in line
 
 
 def test_a_missing_partition_is_refused_and_begins_empty_where_that_is_accepted(
