@@ -163,7 +163,7 @@ def _copy(row: PartitionFile, target: Path) -> int:
             while left and (piece := reader.read(min(left, PIECE_BYTES))):
                 crc = crc32c(piece, crc)
                 left -= len(piece)
-                if piece.count(0) == len(piece):
+                if piece == bytes(len(piece)):
                     writer.seek(len(piece), os.SEEK_CUR)
                 else:
                     view = memoryview(piece)
