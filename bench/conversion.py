@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Compares what conversions between message formats cost barnabas and Apache Kafka 3.9.2.
+"""Compares what conversions between message formats cost barnabas and Apache Kafka 3.9.2, and an
+import of Kafka's log directory with a copy of its files.
 
-    python bench/conversion.py [--rounds N] [--mb N] [--codecs NAME,...] [--out DIR]
+    python bench/conversion.py [--rounds N] [--mb N] [--codecs NAME,...] [--import-mb N] [--out DIR]
+                               [--only conversions|imports]
     bench/kafka/fetch 3.9.2 brings Kafka
 
 Down: one connection reads a topic of format 2 with Fetch 2, which gets format 1, 1 MiB at a time.
@@ -11,19 +13,27 @@ process for each GB of records (without compression), and MB/s for each core tha
 has a turn that is not counted, so that Kafka's JIT is warm; then the brokers take turns. A row is
 the median of the rounds. Both brokers run as shipped; neither flushes before it answers. The bar is
 half of Kafka's CPU.
+
+Import: `barnabas storage import` of a directory that Kafka 3.9.2 wrote, as a process, as a copy,
+with links and in place, and `cp -r` with `sync -f` of the same directory, in turns. Its files are
+in the page cache. An import reads every record and compares each copied file; all is on the disk at
+its end.
 """
 
 import argparse
 import json
 import os
+import shutil
 import socket
 import statistics
 import struct
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from sides import Ours, Side, Theirs, cpu_s, create_topic, machine_busy_s, text
 
@@ -39,6 +49,8 @@ FETCH_BYTES = 1 << 20
 CODECS = {"none": 0, "lz4": compression.LZ4, "snappy": compression.SNAPPY, "gzip": compression.GZIP}
 STAMP = int(time.time() * 1000)  # within the retention time
 BAR = 0.5
+IMPORT_PARTITIONS = 4
+SEGMENT_BYTES = 64 << 20
 
 
 class Connection:
@@ -164,6 +176,72 @@ def compare(
     return rows
 
 
+class Turn(NamedTuple):
+    wall_s: float
+    cpu_s: float
+
+
+def timed(*commands: Sequence[str | Path]) -> Turn:
+    """Runs commands one after the other."""
+    began, spent = time.monotonic(), sum(os.times()[2:4])
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{command} failed: {done.stderr}")
+    return Turn(time.monotonic() - began, sum(os.times()[2:4]) - spent)
+
+
+def kafkas_directory(folder: Path, mb: int) -> Path:
+    """Fills topics of a Kafka and stops it. Returns its log directory."""
+    kafka = Theirs(KAFKA, folder, settings={"log.segment.bytes": str(SEGMENT_BYTES)})
+    kafka.start()
+    try:
+        for number in range(IMPORT_PARTITIONS):
+            create_topic(kafka.port, f"t{number}", 1)
+            batches = mb * 1_000_000 // IMPORT_PARTITIONS // BATCH_BYTES
+            fill(kafka.port, f"t{number}", compression.NONE, batches)
+    finally:
+        kafka.stop()
+    return kafka.log_dir
+
+
+def compare_imports(rounds: int, mb: int) -> tuple[dict[str, list[Turn]], int]:
+    """Returns the turns of each kind, and the bytes of the segments."""
+    rows: dict[str, list[Turn]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        source, target = kafkas_directory(Path(scratch, "kafka"), mb), Path(scratch, "target")
+        command = [*Ours.installed(), "storage", "import", str(source)]
+        copied = [*command, "--set", f"log.dirs={target}"]
+        kinds = {
+            "cp -r and sync -f": ([["cp", "-r", source, target], ["sync", "-f", target]], None),
+            "import": ([copied], None),
+            "import --link": ([[*copied, "--link"]], None),
+            "import --in-place": ([[*command, "--in-place"]], [*command, "--undo"]),
+        }
+        size_bytes = sum(path.stat().st_size for path in source.rglob("*.log"))
+        for _ in range(rounds):
+            for name, (commands, undo) in kinds.items():
+                turn = timed(*commands)
+                rows.setdefault(name, []).append(turn)
+                print(name, turn, file=sys.stderr, flush=True)
+                shutil.rmtree(target, ignore_errors=True)
+                if undo is not None:
+                    timed(undo)
+                os.sync()
+    return rows, size_bytes
+
+
+def imports_table(rows: dict[str, list[Turn]], size_bytes: int) -> str:
+    lines = ["| | s a GB | CPU s a GB |", "|---|---|---|"]
+    for name, turns in rows.items():
+        wall, cpu = (
+            statistics.median(getattr(turn, field) for turn in turns) / (size_bytes / 1e9)
+            for field in Turn._fields
+        )
+        lines.append(f"| {name} | {wall:.2f} | {cpu:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
 def table(rows: dict[str, dict[str, list[dict[str, float]]]]) -> tuple[str, bool]:
     """The rows as a table, and whether each keeps the bar."""
     lines = [
@@ -188,18 +266,25 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--mb", type=int, default=250, help="of records, in each turn")
     parser.add_argument("--codecs", default=",".join(CODECS))
+    parser.add_argument("--import-mb", type=int, default=2000, help="of Kafka's directory")
+    parser.add_argument("--only", choices=("conversions", "imports"))
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    load = os.getloadavg()
-    rows = compare(given.rounds, given.mb, given.codecs.split(","))
-    made, keeps = table(rows)
-    print(made)
+    load, keeps, made = os.getloadavg(), True, {}
+    if given.only != "imports":
+        rows = compare(given.rounds, given.mb, given.codecs.split(","))
+        made["conversion.md"], keeps = table(rows)
+        made["conversion.json"] = json.dumps(rows, indent=1) + "\n"
+    if given.only != "conversions":
+        made["imports.md"] = imports_table(*compare_imports(given.rounds, given.import_mb))
+    print(*(text for name, text in made.items() if name.endswith(".md")), sep="\n")
     print(f"load average {load[0]:.1f} before and {os.getloadavg()[0]:.1f} after the run")
-    print("bar kept" if keeps else "bar missed", f"(at most {BAR} of Kafka's CPU)")
+    if "conversion.md" in made:
+        print("bar kept" if keeps else "bar missed", f"(at most {BAR} of Kafka's CPU)")
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "conversion.md").write_text(made)
-        (given.out / "conversion.json").write_text(json.dumps(rows, indent=1) + "\n")
+        for name, text in made.items():
+            (given.out / name).write_text(text)
     return 0 if keeps else 1
 
 

@@ -50,7 +50,7 @@ class Ours:
 
     def spawn(self) -> None:
         """Starts the process and does not wait for it."""
-        command = self.command or self._installed()
+        command = self.command or self.installed()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         settings = {
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
@@ -65,7 +65,7 @@ class Ours:
             )
 
     @staticmethod
-    def _installed() -> list[str]:
+    def installed() -> list[str]:
         command = Path(sys.executable).parent / "barnabas"
         found = str(command) if command.exists() else shutil.which("barnabas")
         if found is None:
