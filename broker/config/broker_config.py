@@ -38,9 +38,8 @@ from barnabas.config.values import Value, parse_value
 SILENT_PREFIXES = ("config.providers.", "plugin.")
 SUGGESTIONS_MAX = 20  # each one compares a name with all settings
 QUORUM = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
-# Settings without effect that other lines of the start explain.
-ALONE = "on a single node"  # reasons that begin with this do not apply in a cluster
 QUEUED_BYTES, REQUEST_BYTES = "queued.max.request.bytes", "socket.request.max.bytes"
+# Settings without effect that other lines of the start explain.
 EXPLAINED_APART = frozenset(("process.roles", "controller.listener.names", *QUORUM))
 NO_LISTENER = "no listener has this name in small letters. It has no effect."
 NO_ZOOKEEPER = (
@@ -464,9 +463,7 @@ def ineffective(
                 " check the spelling."
             )
         elif not setting.is_effective:
-            why = setting.why_without_effect
-            if is_embedded or not why.startswith(ALONE):
-                reasons[name] = why
+            reasons[name] = setting.why_without_effect
         elif newer in values and not (name == "port" and "advertised.host.name" in values):
             reasons[name] = f"{newer} is set and overrides it"
         elif is_embedded and name.startswith("zookeeper."):
