@@ -123,8 +123,9 @@ refuses each family with a wrong password, an expired token, and with an expired
 certificate; no family trusts a broker with an untrusted certificate. Each continues while the
 broker's certificate is renewed, and can no longer write over its connections when its rule is
 revoked. CI runs one client for each of these cases and `make long` runs all;
-[evidence/clients.md](evidence/clients.md) has the last results. The tests of GSSAPI log in without
-TLS. A dash means that the client does not support the mechanism, or that it is not tested here.
+[evidence/clients.md](evidence/clients.md) has the last results. GSSAPI over TLS has tests of its own
+(tests/tls/test_kerberos_over_tls.py; Java's client in the long form). A dash means that the client
+does not support the mechanism, or that it is not tested here.
 kcat of Debian 12 cannot log in by SCRAM: its librdkafka 2.0.2 sends its part of the nonce twice.
 Kafka 4.3.1 refuses it with the same error text, and Kafka 3.9.2 accepts it
 (tests/security/test_kcat_scram.py). confluent-kafka, whose librdkafka is newer, logs in.
@@ -144,6 +145,7 @@ SPARK_TOKEN = (
     "tests/spark/test_protected_broker.py::test_spark_writes_and_reads_with_a_token_of_an_endpoint"
 )
 KERBEROS = "tests/security/test_kerberos.py::"
+KERBEROS_TLS = "tests/tls/test_kerberos_over_tls.py::"
 OURS = "tests/client/test_logins.py::"
 MECHANISMS = ("client certificates", "PLAIN", "SCRAM", "OAUTHBEARER", "GSSAPI")
 
@@ -172,13 +174,21 @@ def protected() -> dict[str, dict[str, str]]:
             kerberos: f"{KERBEROS}test_kcat",
         },
         "kafka-python": family(oauth) | {kerberos: f"{KERBEROS}test_kafka_python"},
-        "aiokafka": family(oauth),
+        "aiokafka": family(oauth) | {kerberos: f"{KERBEROS_TLS}test_aiokafka"},
         "kafkajs": family(oauth),
         "@platformatic/kafka": family(oauth),
         "our commands and Python client": family(oauth)
         | {"SCRAM": COMMANDS, kerberos: f"{OURS}test_a_key_of_a_keytab_logs_in"},
-        "`barnabas mirror`": {"SCRAM": MIRROR, oauth: MIRROR_TOKEN},
-        "the old producer and consumers": {"SCRAM": OLD, oauth: OLD_TOKEN},
+        "`barnabas mirror`": {
+            "SCRAM": MIRROR,
+            oauth: MIRROR_TOKEN,
+            kerberos: f"{KERBEROS_TLS}test_the_mirror_and_commands",
+        },
+        "the old producer and consumers": {
+            "SCRAM": OLD,
+            oauth: OLD_TOKEN,
+            kerberos: f"{KERBEROS_TLS}test_old_clients",
+        },
         "Spark's readers and writers": {"SCRAM": SPARK, oauth: SPARK_TOKEN},
     }
 
