@@ -123,9 +123,9 @@ refuses each family with a wrong password, an expired token, and with an expired
 certificate; no family trusts a broker with an untrusted certificate. Each continues while the
 broker's certificate is renewed, and can no longer write over its connections when its rule is
 revoked. CI runs one client for each of these cases and `make long` runs all;
-[evidence/clients.md](evidence/clients.md) has the last results. GSSAPI over TLS has tests of its own
-(tests/tls/test_kerberos_over_tls.py; Java's client in the long form). A dash means that the client
-does not support the mechanism, or that it is not tested here.
+[evidence/clients.md](evidence/clients.md) has the last results. GSSAPI over TLS has tests of its
+own (tests/tls/test_kerberos_over_tls.py; Java's client in the long form). A dash means that the
+client does not support the mechanism, or that it is not tested here.
 kcat of Debian 12 cannot log in by SCRAM: its librdkafka 2.0.2 sends its part of the nonce twice.
 Kafka 4.3.1 refuses it with the same error text, and Kafka 3.9.2 accepts it
 (tests/security/test_kcat_scram.py). confluent-kafka, whose librdkafka is newer, logs in.
