@@ -26,7 +26,7 @@ NATIVE = {
         "down_conversion", "messages07", "wrapped_message07",
     ),
     "segments": ("index", "segment_file", "recovery", "stored_fetch"),
-    "listeners": ("conversation", "tls_conversation"),
+    "listeners": ("conversation", "coordinator_request", "tls_conversation"),
 }  # fmt: skip
 PYTHON = {
     "logins": ("login", "token", "key_set"),

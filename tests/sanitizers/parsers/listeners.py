@@ -4,15 +4,34 @@ import contextlib
 import logging
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from sanitizers.parsers import Parse, Parser
+from sanitizers.parsers.headers import VECTORS
 from security.json_tokens import oauth_settings
-from security.login_broker import MECHANISMS, frame, header, login_broker
+from security.login_broker import MECHANISMS, Conversation, frame, header, login_broker
+
+from barnabas import Broker
+from barnabas.wire.headers import encode_request
 
 CLOSE_S = 10
 ALL_MECHANISMS = (*MECHANISMS.split(","), "OAUTHBEARER")
+COORDINATORS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+# OffsetCommit, OffsetFetch, InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
+# TxnOffsetCommit
+COORDINATOR_KEYS = (8, 9, 22, 24, 25, 26, 28)
+REQUESTS: dict[int, list[list[bytes]]] = {key: [] for key in COORDINATOR_KEYS}  # by version
+for _vector in VECTORS:
+    _key, _version = _vector["key"], _vector["version"]
+    if _vector["kind"] == "request" and _key in REQUESTS:
+        REQUESTS[_key] += [[] for _ in range(_version + 1 - len(REQUESTS[_key]))]
+        REQUESTS[_key][_version].append(_vector["bytes"])
 UNTRUE = b"\0alice\0a password that alice does not have"
 
 
@@ -43,10 +62,67 @@ def tls_conversation(folder: Path, stack: contextlib.ExitStack) -> Parse:
     return _sender(stack.enter_context(tls_broker(folder)).safe, stack)
 
 
-def _sender(place: str, stack: contextlib.ExitStack) -> Parse:
+def coordinator_request(folder: Path, stack: contextlib.ExitStack) -> Parse:
+    """Requests of groups and transactions, which network threads and request handlers answer. The
+    first byte chooses the API key, the second its version; the connection stays open."""
+    made = stack.enter_context(Broker({"log.dirs": str(folder / "data")} | COORDINATORS))
+    faults = _faults(stack)
+    address = ("127.0.0.1", made.node.listeners[0].port)
+
+    def connect() -> Conversation:
+        return Conversation(socket.create_connection(address, timeout=CLOSE_S))
+
+    line = connect()
+    stack.callback(lambda: line.socket.close())
+    for kind in (0, 1):  # the coordinators of the group and of the transactional id "a"
+        find = encode_request(10, 1, 7, "c", b"\0\1a" + bytes([kind]), framed=False)
+        for _ in range(500):
+            answer = line.ask(find)
+            if answer is not None and answer[8:10] == b"\0\0":
+                break
+            time.sleep(0.02)
+        else:
+            raise AssertionError("no coordinator")
+
+    def parse(data: bytes) -> None:
+        nonlocal line
+        choice, version = data[0] if data else 0, data[1] if len(data) > 1 else 0
+        key = COORDINATOR_KEYS[choice % len(COORDINATOR_KEYS)]
+        frame = encode_request(key, version % len(REQUESTS[key]), 7, "c", data[2:], framed=False)
+        if line.ask(frame) is None:
+            line.socket.close()
+            line = connect()
+        assert not faults.found, faults.found
+
+    return parse
+
+
+def coordinator_requests() -> Iterator[bytes]:
+    for index, key in enumerate(COORDINATOR_KEYS):
+        for version, bodies in enumerate(REQUESTS[key]):
+            for body in bodies:
+                yield bytes([index, version]) + body
+    producer, topic = b"\0\1a" + bytes(10), b"\0\0\0\1\0\1t\0\0\0\1\0\0\0\0"
+    for key, version, body in (
+        (8, 2, b"\0\1a" + b"\xff" * 4 + b"\0\0" + b"\xff" * 8 + topic + bytes(7) + b"\5\0\1m"),
+        (22, 1, b"\0\1a\0\0\xea\x60"),
+        (24, 0, producer + topic),
+        (25, 0, producer + b"\0\1a"),
+        (26, 0, producer + b"\1"),
+        (28, 0, b"\0\1a" + producer + topic + bytes(7) + b"\5\0\1m"),
+    ):
+        yield bytes([COORDINATOR_KEYS.index(key), version]) + body
+
+
+def _faults(stack: contextlib.ExitStack) -> Faults:
     faults = Faults()
     logging.getLogger().addHandler(faults)
     stack.callback(logging.getLogger().removeHandler, faults)
+    return faults
+
+
+def _sender(place: str, stack: contextlib.ExitStack) -> Parse:
+    faults = _faults(stack)
     host, port = place.split(":")
     address = (host, int(port))
 
@@ -94,5 +170,6 @@ def hellos() -> Iterator[bytes]:
 
 PARSERS = {
     "conversation": Parser(conversation, conversations),
+    "coordinator_request": Parser(coordinator_request, coordinator_requests),
     "tls_conversation": Parser(tls_conversation, hellos),
 }

@@ -126,28 +126,30 @@ def kraft_logs() -> Iterator[bytes]:
 
 def partition_files(folder: Path, _stack: contextlib.ExitStack) -> Parse:
     """A segment of a partition that is imported, and of an internal topic for an older Kafka. The
-    first byte says whether the batch gets its length and its checksum."""
+    first byte chooses among them, and says whether the batch gets its length and its checksum."""
     path = folder / f"{0:020d}.log"
 
     def parse(data: bytes) -> None:
-        content = sealed(data[1:]) if data[:1] != b"\0" else data[1:]
+        choice = data[0] if data else 0
+        content = sealed(data[1:]) if choice >= 3 else data[1:]
         path.write_bytes(content)
-        found = content_of([PartitionFile(path, len(content))], lambda _records, _bytes: None)
-        assert found.size_bytes == len(content)
-        for topic in TOPICS[:2]:
-            older(topic, path)
+        if choice % 3 < 2:
+            older(TOPICS[choice % 3], path)
+        else:
+            found = content_of([PartitionFile(path, len(content))], lambda _records, _bytes: None)
+            assert found.size_bytes == len(content)
 
     return parse
 
 
 def segments() -> Iterator[bytes]:
     for made in (*(v["bytes"] for v in vectors("batches")), *old_messages(), log_batch(b"a")):
-        yield b"\0" + made
-        yield b"\1" + made
+        for choice in (0, 2, 3, 5):
+            yield bytes([choice]) + made
     for row in internal_records():
         key, value = row[2 : 2 + row[1]], row[2 + row[1] :]
-        if row[0] == 0:
-            yield b"\1" + encode_batch([Record(value, key, timestamp=1)])
+        if row[0] < 2:
+            yield row[:1] + encode_batch([Record(value, key, timestamp=1)])
 
 
 PARSERS = {

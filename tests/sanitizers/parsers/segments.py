@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from barnabas.cext.log.batch_walk import BatchWalk
 from barnabas.cext.log.cleaner.compact import Cleaning, Learning, Uncleanable
 from barnabas.cext.log.cleaner.offset_map import OffsetMap
 from barnabas.cext.log.index import OffsetIndex, TimeIndex
-from barnabas.cext.log.log_handle import LogError
+from barnabas.cext.log.log_handle import LogError, LogHandle
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.cext.record.records import CorruptRecords, Record, encode_batch
 from barnabas.server.down_conversion import convert_range
@@ -119,20 +120,13 @@ def recovery(folder: Path, _stack: contextlib.ExitStack) -> Parse:
     holds, the log opens and takes the next batch, or the directory is refused."""
     whole = folder / "whole"
     whole.mkdir()
-    disk = Disk(whole)
-    log = disk.open()
-    for number in range(3):
-        log.append(
-            bytearray(log_batch(b"v%d" % number, producer_id=7, producer_epoch=0,
-                                base_sequence=number))
-        )  # fmt: skip
-    log.close(clean=False)
+    _filled(whole).close(clean=False)
     sound = {path.name: path.read_bytes() for path in whole.iterdir()}
     place = folder / "opened"
 
     def parse(data: bytes) -> None:
         choice = data[0] if data else 0
-        suffix, content = SUFFIXES[choice % len(SUFFIXES)], data[1:]
+        suffix, content = SUFFIXES[(choice & 31) % len(SUFFIXES)], data[1:]
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         for name, kept in sound.items():
@@ -154,6 +148,15 @@ def recovery(folder: Path, _stack: contextlib.ExitStack) -> Parse:
     return parse
 
 
+def _filled(directory: Path) -> LogHandle:
+    """A log with three batches of an idempotent producer."""
+    log = Disk(directory).open()
+    for number in range(3):
+        made = log_batch(b"v%d" % number, producer_id=7, producer_epoch=0, base_sequence=number)
+        log.append(bytearray(made))
+    return log
+
+
 def recoveries() -> Iterator[bytes]:
     stored = log_batch(b"one", b"two", producer_id=7, producer_epoch=0, base_sequence=3)
     for choice in (0, 32, 64, 96, 128):
@@ -165,7 +168,12 @@ def recoveries() -> Iterator[bytes]:
     yield b"\3\0\0" + aborted
     yield b"\x03" + aborted * 2
     yield b"\x04\0\1" + bytes(30)
-    yield b"\x04" + b"".join(v["bytes"] for v in vectors("data") if "Snapshot" in v["api"])
+    with tempfile.TemporaryDirectory() as folder:
+        _filled(Path(folder)).close()  # cleanly
+        for path in Path(folder).iterdir():
+            if path.suffix in SUFFIXES:
+                yield bytes([SUFFIXES.index(path.suffix)]) + path.read_bytes()
+                yield bytes([SUFFIXES.index(path.suffix) | 128]) + path.read_bytes()
 
 
 def stored_fetch(folder: Path, stack: contextlib.ExitStack) -> Parse:
