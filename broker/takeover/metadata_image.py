@@ -53,9 +53,14 @@ class MetadataImage:
         self.quotas: dict[Quota, dict[str, float]] = {}
         self.features: dict[str, int] = {}
         self.tokens: dict[str, DelegationToken] = {}
-        self.controllers: set[int] = set()  # none before Kafka 3.7
+        self.voters: set[int] = set()  # the controllers that elected the last leader
+        self._registered: set[int] = set()  # controllers; none before Kafka 3.7
         self.next_producer_id = 0
         self._transaction: list[tuple[str, Struct]] | None = None
+
+    @property
+    def controllers(self) -> set[int]:
+        return self._registered or self.voters
 
     def apply(self, name: str, record: Struct) -> None:
         """Applies one record. Raises MalformedMessage when it contradicts those before."""
@@ -188,10 +193,10 @@ class MetadataImage:
         self.next_producer_id = max(self.next_producer_id, record.nextProducerId)
 
     def _add_controller(self, record: Struct) -> None:
-        self.controllers.add(record.controllerId)
+        self._registered.add(record.controllerId)
 
     def _remove_controller(self, record: Struct) -> None:
-        self.controllers.discard(record.controllerId)
+        self._registered.discard(record.controllerId)
 
 
 def _mechanism(record: Struct) -> str:

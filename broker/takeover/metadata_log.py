@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from barnabas.cext.codec.wire import MalformedMessage
-from barnabas.cext.record.records import CorruptRecords
+from barnabas.cext.record.records import CorruptRecords, Record
 from barnabas.storage.log_dirs import KRAFT_METADATA
 from barnabas.takeover.metadata_image import MetadataImage
 from barnabas.takeover.metadata_records import read_record
 from barnabas.takeover.refusals import CannotImport
 from barnabas.takeover.stored_batches import DamagedSegment, batches_of, segments
 from barnabas.wire.batches import Batch
+from barnabas.wire.messages import by_name
 
-FOOTER = 4  # type of a control record
+LEADER_CHANGE, FOOTER = 2, 4  # types of control records
 
 
 class MetadataLog(NamedTuple):
@@ -51,6 +52,8 @@ def read_metadata_log(log_dir: Path) -> MetadataLog:
     for file in files:
         try:
             for batch in batches_of(file):
+                if batch.control:
+                    _note_voters(file, batch, image)
                 if batch.last_offset < end_offset:
                     continue
                 _apply(file, batch, image, end_offset)
@@ -88,10 +91,26 @@ def _read_snapshot(directory: Path, image: MetadataImage) -> tuple[int, int]:
 
 
 def _is_footer(batch: Batch) -> bool:
-    if not batch.control or not batch.records:
-        return False
-    key = batch.records[-1].key
-    return key is not None and int.from_bytes(key[2:4], "big") == FOOTER
+    return batch.control and bool(batch.records) and _type_of(batch.records[-1]) == FOOTER
+
+
+def _type_of(record: Record) -> int:
+    return int.from_bytes((record.key or b"")[2:4], "big")
+
+
+def _note_voters(path: Path, batch: Batch, image: MetadataImage) -> None:
+    """Takes the controllers that elected a new leader; the newest one of the log counts."""
+    message = by_name("LeaderChangeMessage")
+    try:
+        for record in batch.records:
+            if _type_of(record) != LEADER_CHANGE or record.value is None:
+                continue
+            version = int.from_bytes(record.value[:2], "big")
+            if version <= message.version_max:
+                found = message.decode(record.value, version)
+                image.voters = {row.voterId for row in found.voters}
+    except (MalformedMessage, CorruptRecords) as error:
+        raise CannotImport([f"{path}: offset {batch.base_offset}: {error}."]) from error
 
 
 def _apply(path: Path, batch: Batch, image: MetadataImage, from_offset: int) -> None:

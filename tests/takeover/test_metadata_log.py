@@ -151,6 +151,26 @@ def test_a_log_cut_at_any_byte_ends_at_its_last_whole_batch(tmp_path):
     assert ends == [sum(size >= end for end in sizes[1:]) for size in range(len(data) + 1)]
 
 
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_voters_of_the_last_leader_are_the_controllers_where_none_registers(tmp_path, version):
+    """Kafka 3.3 to 3.6 register no controllers."""
+    folder = tmp_path / "__cluster_metadata-0"
+    folder.mkdir()
+    change = by_name("LeaderChangeMessage")
+    batches = []
+    for offset, ids in enumerate([[1], [1, 2, 3]]):
+        voters = [change.struct("voters")(voterId=number) for number in ids]
+        value = change.encode(change.cls(version=version, leaderId=1, voters=voters), version)
+        row = Record(value, b"\0\0\0\2")
+        batches.append(
+            encode_batch([row], base_offset=offset, attributes=1 << 5, leader_epoch=offset)
+        )
+    topic = Record(value_of(*TOPIC[:2], **TOPIC[2]))
+    batches.append(encode_batch([topic], base_offset=2, leader_epoch=1))
+    (folder / f"{0:020d}.log").write_bytes(b"".join(batches))
+    assert read_metadata_log(tmp_path).image.controllers == {1, 2, 3}
+
+
 def test_changed_bytes_give_the_error_of_the_package(tmp_path):
     """Of a recorded log with a snapshot: each byte of the snapshot is changed in turn."""
     log_dir = recorded("4.3.1", tmp_path)
