@@ -21,6 +21,7 @@ from barnabas.cext.log.log_handle import LogError
 from barnabas.storage import checkpoints as files
 from barnabas.storage.checkpoints import TopicPartition
 from barnabas.storage.log_manager import LogManager, PartitionLog
+from barnabas.storage.replace_file import sync_directory
 
 log = logging.getLogger("barnabas.logs")
 
@@ -46,11 +47,22 @@ class CheckpointWriter:
         )
 
     def write_log_starts(self) -> bool:
-        """Returns whether all files were written."""
+        """Returns whether all files were written. A start that its first segment shows is in no
+        file; before one is left out, the names of the segments that retention has deleted are gone
+        from the disk: with one of them, a power cut would bring deleted records back."""
 
         def start(row: PartitionLog) -> int | None:
             start = int(row.handle.start_offset)
-            return start if start > row.handle.segments()[0].base_offset else None
+            if start > row.handle.segments()[0].base_offset:
+                return start
+            path = row.directory.parent / files.LOG_START
+            try:
+                if (row.topic, row.partition) in self._known(path):
+                    sync_directory(row.directory)
+            except OSError as error:
+                log.error("cannot flush the directory %s: %s", row.directory, error)
+                return start
+            return None
 
         return self._write(files.LOG_START, start)
 
@@ -71,16 +83,21 @@ class CheckpointWriter:
                     self._forget(directory.path / name, new)
 
     def _forget(self, path: Path, new: Collection[TopicPartition]) -> None:
+        known = self._known(path)
+        if any(known.get(row) for row in new):
+            rows = {row: offset for row, offset in known.items() if row not in new}
+            files.write_offsets(path, rows)
+            self._written[path] = rows
+
+    def _known(self, path: Path) -> dict[TopicPartition, int]:
+        """Returns the content of a file; of a damaged one, which no start uses, nothing."""
         known = self._written.get(path)
         if known is None:
             try:
                 known = self._written[path] = files.read_offsets(path)
             except files.DamagedFile:
-                return  # no start uses it
-        if any(known.get(row) for row in new):
-            rows = {row: offset for row, offset in known.items() if row not in new}
-            files.write_offsets(path, rows)
-            self._written[path] = rows
+                return {}
+        return known
 
     def write_all_and_close(self) -> bool:
         """Stops: writes the high watermarks, flushes each log, writes the leader epochs and the

@@ -4,6 +4,7 @@ import pytest
 from confluent_kafka import Producer
 
 from barnabas import Broker
+from barnabas.storage import checkpoint_writer
 from barnabas.storage import checkpoints as files
 
 
@@ -48,3 +49,27 @@ def test_a_checkpoint_that_could_not_be_written_is_written_the_next_time(broker,
     path.rmdir()
     assert writer.write_high_watermarks()
     assert files.read_offsets(path) == {("t", 0): 1}
+
+
+def test_a_log_start_leaves_the_checkpoint_when_the_deleted_segments_are_gone_from_the_disk(
+    broker, tmp_path, monkeypatch
+):
+    """Otherwise a power cut brings back a segment, and its records that DeleteRecords deleted."""
+    broker.create_topic("t")
+    node = broker.node.loaded
+    writer, path, log = node.checkpoints, tmp_path / files.LOG_START, node.logs.get("t", 0)
+    produce(broker, "t")
+    log.handle.roll()
+    produce(broker, "t")
+    log.handle.advance_log_start(1)
+    assert writer.write_log_starts() and files.read_offsets(path) == {("t", 0): 1}
+    flushed = []
+    monkeypatch.setattr(
+        checkpoint_writer,
+        "sync_directory",
+        lambda directory: flushed.append((directory, files.read_offsets(path))),
+        raising=False,
+    )
+    log.handle.delete_segments_before(1)
+    assert writer.write_log_starts() and files.read_offsets(path) == {}
+    assert flushed == [(tmp_path / "t-0", {("t", 0): 1})]
