@@ -14,6 +14,7 @@ library is needed.
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -148,12 +149,15 @@ def mapped(version: str, heap: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns free ports of 127.0.0.1; Kafka needs their numbers before it starts."""
-    with contextlib.ExitStack() as held:
-        taken = [held.enter_context(socket.socket()) for _ in range(count)]
-        for sock in taken:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in taken]
+    """Returns free ports of 127.0.0.1; Kafka needs their numbers before it starts. They lie below
+    32768: Linux gives those above to connections, and Kafka takes seconds to listen."""
+    found: set[int] = set()
+    while len(found) < count:
+        port = random.SystemRandom().randrange(10_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.add(port)
+    return list(found)
 
 
 class Rival:

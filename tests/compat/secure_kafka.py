@@ -1,13 +1,13 @@
 """Apache Kafka with a TLS and SASL listener beside its plain one, and its users; and
 a TLS listener that asks clients for a certificate."""
 
-import socket
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 from compat.support import KAFKA, QUICK_HEAP, rival
+from durability.broker_process import free_port
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -61,12 +61,6 @@ def certificate(folder, name):
     )
     both.write_text(key.read_text() + certificate.read_text())
     return both, certificate
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextmanager

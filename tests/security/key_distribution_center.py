@@ -8,6 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from durability.broker_process import free_port
+
 REALM = "TEST.BARNABAS"
 PROGRAMS = ("krb5kdc", "kadmin.local", "kdb5_util", "kinit")
 
@@ -35,9 +37,7 @@ class Realm:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         (folder / "krb5.conf").write_text(
             f"[libdefaults]\ndefault_realm = {REALM}\ndns_lookup_kdc = false\nrdns = false\n"
             "dns_canonicalize_hostname = false\nudp_preference_limit = 1\n"

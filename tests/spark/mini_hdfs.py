@@ -3,10 +3,11 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
+
+from durability.broker_process import free_port
 
 VERSION = "3.5.0"
 START_S = 240
@@ -23,12 +24,6 @@ def missing() -> str | None:
     if shutil.which("java") is None:
         return "needs Java"
     return None if any(jars().glob("*.jar")) else "needs tests/hadoop/fetch"
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 class MiniHdfs:
