@@ -79,6 +79,11 @@ def check_topic(overrides: Mapping[str, str], broker: DynamicConfig | BrokerConf
     from barnabas.config.throttled_replicas import replica_problems  # not at each start
 
     problems = replica_problems(overrides)
+    if config.boolean("remote.storage.enable"):
+        problems.append(
+            "remote.storage.enable=true: there is no tiered storage, all records are in log.dirs."
+            " Remove the setting."
+        )
     checks = broker.topic_checks if isinstance(broker, DynamicConfig) else []
     problems += [line for check in checks for line in check(overrides)]
     if problems:

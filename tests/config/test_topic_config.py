@@ -69,6 +69,7 @@ def test_the_old_timestamp_limit_of_a_topic():
         ({"retention.ms": "${env:HOME}"}, "own file only"),
         ({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}, "is more than"),
         ({"leader.replication.throttled.replicas": "x" * 40000}, "longer than"),
+        ({"remote.storage.enable": "true"}, "there is no tiered storage"),
     ],
 )
 def test_refused_overrides(overrides, reason):
