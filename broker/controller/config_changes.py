@@ -24,7 +24,12 @@ from barnabas.config.layers import value_in_force
 from barnabas.config.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting
 from barnabas.config.values import parse_value, text_of
 from barnabas.controller.stored_passwords import StoredPasswords, is_password
-from barnabas.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
+from barnabas.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    KafkaError,
+    UnknownTopicOrPartition,
+)
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
 from barnabas.metadata.tree import (
@@ -111,7 +116,7 @@ class ConfigChanges:
             for change in changes:
                 setting = BROKER_SETTINGS.get(change.name)
                 in_force = text_of(value_in_force(setting, layers)) if setting else None
-                found[change.name] = changed_text(change, setting, in_force)
+                found[change.name] = changed_text(change, setting, in_force, InvalidRequest)
             self._store_broker(broker_id, found, validate_only)
 
     def replace_broker(
@@ -120,7 +125,7 @@ class ConfigChanges:
         with self._lock:
             gone: dict[str, str | None] = dict.fromkeys(self._config.texts(broker_id))
             for name, text in texts.items():
-                check_value(name, BROKER_SETTINGS.get(name), text)
+                check_value(name, BROKER_SETTINGS.get(name), text, InvalidRequest)
             self._store_broker(broker_id, {**gone, **texts}, validate_only)
 
     def _texts_of_topic(self, name: str) -> dict[str, str]:
@@ -147,7 +152,7 @@ class ConfigChanges:
         try:
             texts = self._config.alter(broker_id, changes, validate_only=True)
         except ConfigError as error:
-            raise InvalidConfig(" ".join(error.problems)) from error
+            raise InvalidRequest(" ".join(error.problems)) from error
         for setting_name, text in changes.items():
             if setting_name in THREAD_COUNTS and text is not None:
                 _check_thread_count(setting_name, int(text), self._config.integer(setting_name))
@@ -257,10 +262,15 @@ def _take_over(
     return unreadable
 
 
-def changed_text(change: Change, setting: Setting | None, in_force: str | None) -> str | None:
+def changed_text(
+    change: Change,
+    setting: Setting | None,
+    in_force: str | None,
+    wrong_value: type[KafkaError] = InvalidConfig,
+) -> str | None:
     """Returns the value of a setting after `change`; None: the setting has no value of its own
-    then. `in_force`: its present value. Raises InvalidRequest for a malformed change, InvalidConfig
-    for an invalid value."""
+    then. `in_force`: its present value. Raises InvalidRequest for a malformed change,
+    `wrong_value` for an invalid value, InvalidConfig for an operation on lists only."""
     try:
         text = apply_operation(change.name, setting, change.operation, in_force, change.value)
     except ConfigError as error:
@@ -268,27 +278,30 @@ def changed_text(change: Change, setting: Setting | None, in_force: str | None) 
         refusal = InvalidRequest if malformed else InvalidConfig
         raise refusal(" ".join(error.problems)) from error
     if text is not None:
-        check_value(change.name, setting, text)
+        check_value(change.name, setting, text, wrong_value)
     return text
 
 
 def _check_thread_count(name: str, asked: int, now: int) -> None:
     least, most = now // 2, min(now * 2, THREADS_MAX)
     if not least <= asked <= most:
-        raise InvalidConfig(
+        raise InvalidRequest(
             f"Invalid value {asked} for configuration {name}: there are {now} threads, and one"
             f" change may make them {least} to {most}"
         )
 
 
-def check_value(name: str, setting: Setting | None, text: str) -> None:
-    """Raises InvalidConfig for an invalid value, in Kafka's wording: users search for it."""
+def check_value(
+    name: str, setting: Setting | None, text: str, wrong_value: type[KafkaError] = InvalidConfig
+) -> None:
+    """Raises `wrong_value` for an invalid value, in Kafka's wording: users search for it. Kafka
+    answers InvalidRequest for a setting of a broker (DynamicBrokerConfig.validate)."""
     if setting is None:
         return  # the caller for the scope handles an unknown name
     try:
         parse_value(setting, text)
     except ConfigError as error:
         shown = "[hidden]" if setting.is_sensitive else text
-        raise InvalidConfig(
+        raise wrong_value(
             f"Invalid value {shown} for configuration {name}: {' '.join(error.problems)}"
         ) from error

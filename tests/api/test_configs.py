@@ -62,8 +62,8 @@ def test_request_handlers_grow_and_shrink(tmp_path):
     with admin_on(tmp_path, **{"num.io.threads": "4"}) as a:
         handlers = a.broker.node.handlers
         assert handlers.thread_count == 4
-        assert a.alter(BROKER, "", ("num.io.threads", SET, "9"))[0] == INVALID_CONFIG
-        assert a.alter(BROKER, "", ("num.io.threads", SET, "1"))[0] == INVALID_CONFIG
+        assert a.alter(BROKER, "", ("num.io.threads", SET, "9"))[0] == INVALID_REQUEST
+        assert a.alter(BROKER, "", ("num.io.threads", SET, "1"))[0] == INVALID_REQUEST
         assert a.alter(BROKER, "", ("num.io.threads", SET, "8")) == (0, None)
         assert handlers.thread_count == 8
         assert a.alter(BROKER, "", ("num.io.threads", SET, "5")) == (0, None)
@@ -103,8 +103,8 @@ def test_a_wrong_change_changes_nothing(tmp_path):
         assert a.alter(99, "t", good)[0] == INVALID_REQUEST
         assert a.alter(BROKER, "x", good)[0] == INVALID_REQUEST
         assert a.alter(BROKER, "77", good)[0] == NO_BROKER
-        assert a.alter(BROKER, "", ("num.partitions", SET, "4"))[0] == INVALID_CONFIG
-        assert a.alter(BROKER, "", ("ssl.keystore.password", SET, "x"))[0] == INVALID_CONFIG
+        assert a.alter(BROKER, "", ("num.partitions", SET, "4"))[0] == INVALID_REQUEST
+        assert a.alter(BROKER, "", ("ssl.keystore.password", SET, "x"))[0] == INVALID_REQUEST
         assert a.alter(TOPIC, "t", good, only=True) == (0, None)
         assert a.alter(BROKER, "", ("message.max.bytes", SET, "9"), only=True) == (0, None)
         assert value(a, TOPIC, "t", "retention.ms") == ("604800000", DEFAULT_SOURCE)

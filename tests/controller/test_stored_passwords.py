@@ -161,7 +161,7 @@ def test_password_encoder_secret(tmp_path, caplog):
     with tls_broker(tmp_path, own) as served:
         for name, value in CHANGES.items():
             code, text = alter(served, name, value)
-            assert code == 40 and "password.encoder.secret" in text
+            assert code == 42 and "password.encoder.secret" in text
             assert value not in text
     with tls_broker(tmp_path, own | SECRET) as served:
         assert alter_all(served, CHANGES) == (0, None)

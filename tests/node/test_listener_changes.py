@@ -12,7 +12,7 @@ from compat.support import Wire
 from node.test_settings import metadata
 from reactor.network import Served, is_closed, request, response
 
-INVALID_CONFIG = 40
+INVALID_REQUEST = 42
 PLAIN = "PLAINTEXT://127.0.0.1:0"
 BOTH = PLAIN + ",SECOND://127.0.0.1:0"
 PROTOCOLS = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECOND:PLAINTEXT"}
@@ -72,7 +72,7 @@ def test_the_listener_that_is_used_may_go(tmp_path):
     with admin_on(tmp_path, node_id="1", **PROTOCOLS, **between) as a:
         plain = listening(a)["PLAINTEXT"]
         code, said = a.alter(BROKER, "1", ("listeners", SET, PLAIN))
-        assert code == INVALID_CONFIG and "inter.broker.listener.name=SECOND" in said
+        assert code == INVALID_REQUEST and "inter.broker.listener.name=SECOND" in said
         set_listeners(a, "SECOND://127.0.0.1:0")
         second = listening(a)["SECOND"]
         assert refuses(plain)
@@ -83,7 +83,7 @@ def test_the_listener_that_is_used_may_go(tmp_path):
 def test_the_map_of_protocols_may_grow(tmp_path):
     with admin_on(tmp_path, node_id="1") as a:
         code, said = a.alter(BROKER, "1", ("listeners", SET, BOTH))
-        assert code == INVALID_CONFIG and "no protocol is known for SECOND" in said
+        assert code == INVALID_REQUEST and "no protocol is known for SECOND" in said
         name = "listener.security.protocol.map"
         grown = [(name, SET, PROTOCOLS[name]), ("listeners", SET, BOTH)]
         assert a.alter(BROKER, "1", *grown) == (0, None)
@@ -101,9 +101,9 @@ def test_wrong_listeners_change_nothing(tmp_path):
             (PLAIN + ",SECOND://0.0.0.0:0", "allow.unauthenticated.remote"),
         ):
             code, said = a.alter(BROKER, "1", ("listeners", SET, text))
-            assert code == INVALID_CONFIG and part in said, text
+            assert code == INVALID_REQUEST and part in said, text
         code, said = a.alter(BROKER, "", ("listeners", SET, BOTH))
-        assert code == INVALID_CONFIG and "one broker" in said
+        assert code == INVALID_REQUEST and "one broker" in said
         assert listening(a) == before
 
 
@@ -114,7 +114,7 @@ def test_a_port_that_is_taken_changes_nothing(tmp_path):
         port = taken.getsockname()[1]
         before = listening(a)
         code, said = a.alter(BROKER, "1", ("listeners", SET, f"{PLAIN},SECOND://127.0.0.1:{port}"))
-        assert code == INVALID_CONFIG and "cannot listen" in said
+        assert code == INVALID_REQUEST and "cannot listen" in said
         assert listening(a) == before
         assert a.configs(BROKER, "1", "listeners")["listeners"].configSource == 4
 

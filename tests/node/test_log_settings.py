@@ -380,7 +380,7 @@ def test_num_recovery_threads_per_data_dir(tmp_path, monkeypatch):
     with admin_on(tmp_path, **{name: "3"}) as a:
         a.create("t", partitions=12)
         mark = a.data / ".kafka_cleanshutdown"
-        assert a.alter(BROKER, "", (name, SET, "7"))[0] == 40
+        assert a.alter(BROKER, "", (name, SET, "7"))[0] == 42
     opened = LogManager._open_found
     lock = threading.Lock()
     at_once = [0]

@@ -26,7 +26,7 @@ from barnabas import Broker
 from barnabas.config import ConfigError
 from barnabas.node import CannotStart
 
-INVALID_CONFIG = 40
+INVALID_REQUEST = 42
 OVERRIDES = "max.connections.per.ip.overrides"
 
 
@@ -84,7 +84,7 @@ def test_num_network_threads_live(shared):
     name = "num.network.threads"
     for wrong in ("5", "0"):
         code, said = shared.alter(BROKER, "", (name, SET, wrong))
-        assert code == INVALID_CONFIG and name in said
+        assert code == INVALID_REQUEST and name in said
     assert network_threads() == before
     with altered(shared, name, 4, broker=""):
         assert network_threads() == before + 2
@@ -124,8 +124,8 @@ def test_max_connections_live(shared):
 def test_limits_of_a_listener(shared):
     name = "listener.name.second.max.connections"
     code, said = shared.alter(BROKER, "", (name, SET, "1"))
-    assert code == INVALID_CONFIG and "one broker" in said
-    assert shared.alter(BROKER, "1", (name, SET, "many"))[0] == INVALID_CONFIG
+    assert code == INVALID_REQUEST and "one broker" in said
+    assert shared.alter(BROKER, "1", (name, SET, "many"))[0] == INVALID_REQUEST
     with altered(shared, name, 1), connect(shared.broker, 1) as first:
         assert serves(first)
         with connect(shared.broker, 1) as waiting, connect(shared.broker, 0) as other:
@@ -179,7 +179,7 @@ def test_max_connections_per_ip_overrides_live(shared):
             with connect(shared.broker, source="127.0.0.8") as other:
                 assert serves(other)
         for wrong in ("127.0.0.9", "127.0.0.9:x", ":5"):
-            assert shared.alter(BROKER, "", (name, SET, wrong))[0] == INVALID_CONFIG
+            assert shared.alter(BROKER, "", (name, SET, wrong))[0] == INVALID_REQUEST
     with connect(shared.broker, source="127.0.0.9") as first:
         with connect(shared.broker, source="127.0.0.9") as second:
             assert serves(first) and serves(second)

@@ -22,7 +22,7 @@ from barnabas.wire import request
 JAAS = SAFE + "plain.sasl.jaas.config"
 ENABLED = SAFE + "sasl.enabled.mechanisms"
 OTHER = "a looking glass, 2 ways"
-INVALID_CONFIG, FAILED, UNSUPPORTED = 40, 58, 33
+INVALID_REQUEST, FAILED, UNSUPPORTED = 42, 58, 33
 SET, DELETE = 0, 1
 OWN = {
     "node.id": "1",
@@ -104,7 +104,7 @@ def test_a_login_that_has_begun_ends_by_the_new_line(login):
 def test_a_line_that_cannot_be_used_is_refused_and_changes_nothing(login, caplog, line):
     caplog.set_level(0)
     code, text = changed(login, JAAS, line)
-    assert code == INVALID_CONFIG and text.startswith(JAAS)
+    assert code == INVALID_REQUEST and text.startswith(JAAS)
     assert OTHER not in text + caplog.text
     assert codes(login, alice=PASSWORD, bob=OTHER) == [0, FAILED]
     assert login.broker.node.dynamic.texts(1) == {}
@@ -125,7 +125,7 @@ def test_mechanisms_of_a_listener_that_serves(login):
         ("", "not available"),
     ):
         code, text = changed(login, ENABLED, value)
-        assert code == INVALID_CONFIG and why in text
+        assert code == INVALID_REQUEST and why in text
     assert changed(login, ENABLED, None) == (0, None)
     assert codes(login, alice=PASSWORD) == [0]
 
@@ -137,7 +137,7 @@ def test_what_a_mechanism_needs_is_not_deleted(tmp_path):
         assert changed(login, JAAS, ALICE_AND_BOB, more=more) == (0, None)
         assert codes(login, bob=OTHER) == [0]
         code, text = changed(login, JAAS, None)
-        assert code == INVALID_CONFIG and f"{JAAS} is not set" in text
+        assert code == INVALID_REQUEST and f"{JAAS} is not set" in text
         assert codes(login, bob=OTHER) == [0]
         assert changed(login, JAAS, None, more=[(ENABLED, None)]) == (0, None)
         assert codes(login, bob=OTHER) == [UNSUPPORTED]
@@ -156,7 +156,7 @@ def test_a_listener_is_added_with_its_users_and_removed_without_a_trace(tmp_path
         listeners = f"{own},MORE://127.0.0.1:0"
         more = [("listener.name.more.sasl.enabled.mechanisms", "PLAIN"), ("listeners", listeners)]
         code, text = changed(login, *more[1], more=more[:1])
-        assert code == INVALID_CONFIG and f"{line} is not set" in text
+        assert code == INVALID_REQUEST and f"{line} is not set" in text
         assert changed(login, line, BOB, more=more) == (0, None)
         [port] = [row.port for row in login.broker.node.listeners if row.name == "MORE"]
         login.safe, before = f"127.0.0.1:{port}", login.safe
@@ -170,17 +170,17 @@ def test_a_listener_is_added_with_its_users_and_removed_without_a_trace(tmp_path
 
 def test_a_setting_of_an_unknown_listener_is_refused(login):
     code, text = changed(login, "listener.name.other.plain.sasl.jaas.config", BOB)
-    assert code == INVALID_CONFIG and "no SASL listener has this name" in text
+    assert code == INVALID_REQUEST and "no SASL listener has this name" in text
     code, text = changed(login, "sasl.jaas.config", BOB)
-    assert code == INVALID_CONFIG and OTHER not in text
+    assert code == INVALID_REQUEST and OTHER not in text
     code, text = changed(login, JAAS, BOB, broker="")
-    assert code == INVALID_CONFIG and "differs from broker to broker" in text
+    assert code == INVALID_REQUEST and "differs from broker to broker" in text
 
 
 def test_without_a_secret_of_the_encoder_it_is_refused(tmp_path):
     with login_broker(tmp_path, **{"node.id": "1"}) as login:
         code, text = changed(login, JAAS, BOB)
-        assert code == INVALID_CONFIG and "Set password.encoder.secret" in text
+        assert code == INVALID_REQUEST and "Set password.encoder.secret" in text
         assert codes(login, alice=PASSWORD, bob=OTHER) == [0, FAILED]
 
 
