@@ -92,6 +92,17 @@ class Producers:
         log = uuid_bytes(topic_id), index
         self.send_to(leader, log, may_begin)
 
+    def send_again(self, leader: SimNode) -> None:
+        """Sends one batch that was not acknowledged to a broker that leads all partitions."""
+        left = [
+            (log, rows, batch)
+            for (_, log), rows in self._sequences.items()
+            for batch in rows.batches
+            if batch.waiting is None and log in self._world.logs
+        ]
+        if left:
+            self._send(leader, *self._world.choice(left))
+
     def send_to(self, leader: SimNode, log: Log, may_begin: bool) -> None:
         """As `send`, for one partition."""
         world = self._world

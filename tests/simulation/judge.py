@@ -198,6 +198,12 @@ class Judge:
                 raise Violation(f"{place} has the replicas {row.replicas}, not {allowed}")
             self._check_equal(place, row.log, row.replicas)
         self.transactions.check_end(self._world.reader.read, stable)
+        self.check_files()
+
+    def check_files(self) -> None:
+        """Checks that each broker has the files of its partitions, and no others: deleted topics do
+        not come back."""
+        partitions = self._world.partitions()
         for broker in self._world.brokers.values():
             found = {
                 (named.topic, named.partition)

@@ -71,8 +71,7 @@ class Keyed:
         if self._waiting is not None or (self._batch is None and not may_begin):
             return
         if self._batch is None:
-            key, is_deleted = b"%d" % world.below(KEYS), world.happens(DELETES)
-            self._batch = key, None if is_deleted else b"%s:%d" % (key, self._number)
+            self._batch = self._new_batch()
             self._sent.add(self._batch)
         for broker in world.alive():
             answer = broker.handle(self._frame(broker, self._batch))
@@ -80,6 +79,10 @@ class Keyed:
                 self._waiting = answer
             elif isinstance(answer, bytes):
                 self._answered(answer)
+
+    def _new_batch(self) -> Content:
+        key, is_deleted = b"%d" % self._world.below(KEYS), self._world.happens(DELETES)
+        return key, None if is_deleted else b"%s:%d" % (key, self._number)
 
     def _frame(self, broker: SimNode, batch: Content) -> bytes:
         message = request(PRODUCE)
@@ -115,7 +118,7 @@ class Keyed:
             return
         assert self._batch is not None
         self._acknowledged[part.baseOffset] = self._batch
-        self._world.counts["acknowledged with keys"] += 1
+        self._world.counts[f"acknowledged in {self.topic}"] += 1
         self._batch, self._number = None, self._number + 1
 
     def take_back(self, end: int) -> None:

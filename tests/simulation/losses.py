@@ -92,16 +92,18 @@ class Losses:
             for name in (CONSUMER_OFFSETS, SHARE_GROUP_STATE)
         )
         world.committers.take_back(offsets)
-        world.members.take_back(offsets)
+        for group in world.groups:
+            group.take_back(offsets)
         assert world.sharers is not None
         world.sharers.take_back(ends, states)
-        world.keyed.take_back(by_place[world.keyed.topic, 0])
+        for row in (world.keyed, world.retained):
+            row.take_back(by_place[row.topic, 0])
 
     def _end_of(self, place: Place, log: Log, handle: LogHandle) -> int:
         """Returns where the rest of a log ends. Raises Violation."""
         flushed, end = self._flushed.get(log, 0), handle.end_offset
         gaps = list(handle.recovered.missing)
-        if handle.recovered.ends_early:
+        if handle.recovered.ends_early and gaps:  # without: all was below the log's start
             end = gaps.pop()[0]
         if place[0] in self._compacted:
             end = min([first for first, _ in gaps if first >= flushed] + [end])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simulation.committers import partition_of
 from simulation.log_rows import Violation
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from simulation.base_world import BaseWorld
     from simulation.node import SimNode
 
-GROUP, MEMBERS = "members", 3
-HEARTBEAT, VERSION = 68, 1
+MEMBERS = 3
 REBALANCE_MS = 600_000
 CONNECTION = SimpleNamespace(connection_id=0, client_id="member", peer=("node", 1))
 LEAVES = 0.1  # the probability at each turn
@@ -50,6 +49,8 @@ class Member:
 class Members:
     """The consumer group of a world with one broker, which reads `topic`."""
 
+    group, key, version = "members", 68, 1  # of its heartbeats
+
     def __init__(self, world: BaseWorld, topic: str) -> None:
         self._world, self._topic = world, topic
         self._members = [Member(f"member-{at}") for at in range(MEMBERS)]
@@ -66,7 +67,7 @@ class Members:
             member.owned = set()
         member.is_sure = member.is_sure and epoch >= 0
         for broker in world.alive():
-            if broker.takes_now(HEARTBEAT):
+            if broker.takes_now(self.key):
                 self._ask(broker, member, epoch)
 
     def _ask(self, broker: SimNode, member: Member, epoch: int) -> None:
@@ -78,21 +79,37 @@ class Members:
             member.asked = None if waiting is None else (epoch, lambda: waiting)
 
     def _frame(self, member: Member, epoch: int) -> bytes:
-        message = request(HEARTBEAT)
-        row_of = message.struct("topicPartitions")
+        message = request(self.key)
+        body = message.cls(
+            groupId=self.group,
+            memberId=member.name,
+            memberEpoch=epoch,
+            **self._fields(member, epoch),
+        )
+        return encode_request(self.key, self.version, 1, "client", body, framed=False)
+
+    def _fields(self, member: Member, epoch: int) -> dict[str, Any]:
+        """Returns what a heartbeat says of subscription and partitions."""
+        row_of = request(self.key).struct("topicPartitions")
         owned: dict[bytes, list[int]] = {}
         for topic_id, index in sorted(member.owned):
             owned.setdefault(topic_id, []).append(index)
         rows = [row_of(topicId=topic_id, partitions=rows) for topic_id, rows in owned.items()]
-        body = message.cls(
-            groupId=GROUP,
-            memberId=member.name,
-            memberEpoch=epoch,
-            rebalanceTimeoutMs=REBALANCE_MS if epoch >= 0 else -1,
-            subscribedTopicNames=[self._topic] if epoch >= 0 else None,
-            topicPartitions=rows if epoch >= 0 else None,
-        )
-        return encode_request(HEARTBEAT, VERSION, 1, "client", body, framed=False)
+        return {
+            "rebalanceTimeoutMs": REBALANCE_MS if epoch >= 0 else -1,
+            "subscribedTopicNames": [self._topic] if epoch >= 0 else None,
+            "topicPartitions": rows if epoch >= 0 else None,
+        }
+
+    def _assigned(self, answer: Struct) -> set[Place] | None:
+        """Returns what a member gets; None: nothing has changed."""
+        if answer.assignment is None:
+            return None
+        return {
+            (bytes(row.topicId), index)
+            for row in answer.assignment.topicPartitions
+            for index in row.partitions
+        }
 
     def lost(self, _broker: SimNode) -> None:
         """Drops what waits at a broker that is killed."""
@@ -103,7 +120,7 @@ class Members:
     def take_back(self, ends: Sequence[int]) -> None:
         """Lets the members join anew that a power cut may have taken from the group. `ends`: of
         the partitions of __consumer_offsets."""
-        if any(row.end > ends[partition_of(GROUP)] for row in self._members):
+        if any(row.end > ends[partition_of(self.group)] for row in self._members):
             for member in self._members:
                 member.epoch, member.owned, member.is_sure, member.end = 0, set(), False, 0
 
@@ -111,23 +128,23 @@ class Members:
         for broker in self._world.alive():
             for member in self._members:
                 answer = None if member.asked is None else member.asked[1]()
-                if answer is not None and not self._world.loses_answer(HEARTBEAT, broker):
+                if answer is not None and not self._world.loses_answer(self.key, broker):
                     assert member.asked is not None
                     epoch, _ = member.asked
                     member.asked = None
                     self._answered(member, epoch, answer)
 
     def _answered(self, member: Member, epoch: int, frame: bytes) -> None:
-        _, begin = decode_response_header(frame, HEARTBEAT, VERSION)
-        answer = response(HEARTBEAT).decode(frame, VERSION, begin)
+        _, begin = decode_response_header(frame, self.key, self.version)
+        answer = response(self.key).decode(frame, self.version, begin)
         world, code = self._world, answer.errorCode
         if code:
-            world.counts[f"heartbeat error {code}"] += 1
+            world.counts[f"heartbeat error {code} in {self.group}"] += 1
             if code in FORGOTTEN:
                 if member.is_sure and epoch > 0:
                     raise Violation(
-                        f"group {GROUP}: {member.name} has heartbeat with epoch {epoch}, which was"
-                        f" acknowledged, and got error {code}"
+                        f"group {self.group}: {member.name} has heartbeat with epoch {epoch},"
+                        f" which was acknowledged, and got error {code}"
                     )
                 member.epoch, member.owned, member.is_sure = 0, set(), False
         elif epoch < 0:
@@ -137,22 +154,18 @@ class Members:
             self._joined(member, epoch, answer)
 
     def _joined(self, member: Member, epoch: int, answer: Struct) -> None:
-        self._world.counts["heartbeats"] += 1
+        self._world.counts[f"heartbeats of {self.group}"] += 1
         if answer.memberEpoch < epoch:
-            raise Violation(f"group {GROUP}: {member.name} goes back from epoch {epoch} to"
+            raise Violation(f"group {self.group}: {member.name} goes back from epoch {epoch} to"
                             f" {answer.memberEpoch}")  # fmt: skip
         member.epoch, member.is_sure = answer.memberEpoch, True
-        member.end = self._world.end_of(CONSUMER_OFFSETS, partition_of(GROUP))
-        if answer.assignment is None:
+        member.end = self._world.end_of(CONSUMER_OFFSETS, partition_of(self.group))
+        assigned = self._assigned(answer)
+        if assigned is None:
             return
-        assigned = {
-            (bytes(row.topicId), index)
-            for row in answer.assignment.topicPartitions
-            for index in row.partitions
-        }
         for other in self._members:
             if other is not member and (both := other.owned & assigned):
-                raise Violation(f"group {GROUP}: {member.name} and {other.name} own the partition"
-                                f" {min(both)[1]}")  # fmt: skip
-        self._world.counts["assignments"] += 1
+                raise Violation(f"group {self.group}: {member.name} and {other.name} own the"
+                                f" partition {min(both)[1]}")  # fmt: skip
+        self._world.counts[f"assignments of {self.group}"] += 1
         member.owned = assigned

@@ -25,13 +25,17 @@ from typing import Any, NoReturn, TypeVar
 
 from durability.recording import Call, Choice, OwnCalls, SimulatedDisk
 from simulation.base_world import RECREATED, TOPIC, BaseWorld, Known, no_surprise
+from simulation.classic_members import ClassicMembers
 from simulation.judge import Log, Place
 from simulation.keyed import Keyed
 from simulation.log_rows import Violation
 from simulation.losses import Losses
 from simulation.members import Members
 from simulation.node import replaced
+from simulation.retained import BYTES, Retained
+from simulation.retained import SEGMENT_BYTES as SHORT_BYTES
 from simulation.single_node import NODE_ID, SingleNode, replacements
+from simulation.streams_members import StreamsMembers
 from simulation.topic_changes import TopicChanges
 
 from barnabas.metadata.cluster_state import ClusterState
@@ -42,14 +46,16 @@ from barnabas.storage.log_dirs import UnusableDirectory
 T = TypeVar("T")
 
 DATA = "data"  # the log directory, in the folder of the recorder
-KEYED, NAMES, PARTITIONS = "keyed", (RECREATED, "second"), 2
+KEYED, RETAINED, NAMES, PARTITIONS = "keyed", "retained", (RECREATED, "second"), 2
 SEGMENT_BYTES, KEYED_BYTES = "4000", "1000"
 # What clients do in a step, by its weight; "run": a step of the broker.
 DOES = (
     *("produce",) * 6, *("commit",) * 3, *("transact",) * 6, *("share",) * 3, "read",
-    *("write keyed",) * 4, *("heartbeat",) * 2, "administer", "stop", *("run",) * 24,
+    *("write keyed",) * 4, *("write retained",) * 3, "delete records",
+    *("heartbeat",) * 5, "administer", "stop", *("run",) * 24,
 )  # fmt: skip
-ENDS = ("produce", "transact", "share", "write keyed", "run", "run", "run")
+ENDS = ("produce", "transact", "share", "write keyed", "write retained", "run", "run", "run")
+OFTEN = 30  # the weight of what clients do more often in a life
 STOPS = 0.1  # the probability of a clean stop, where the broker may stop
 # What the disk has of what was not flushed.
 CHOICES = ("nothing", "names", "contents", "all", "some", "some", "some")
@@ -120,8 +126,13 @@ class OneNodeWorld(BaseWorld):
         self.brokers = {NODE_ID: self.node}
         self.running = self.node
         self.administrator = TopicChanges(self, NAMES)
-        self.members, self.keyed = Members(self, TOPIC), Keyed(self, KEYED)
+        self.keyed, self.retained = Keyed(self, KEYED), Retained(self, RETAINED)
+        self.groups = (
+            Members(self, TOPIC), ClassicMembers(self), StreamsMembers(self, TOPIC),
+        )  # fmt: skip
         self.losses = Losses(self, KEYED) if durability == "os" else None
+        self._does: Sequence[str] = DOES
+        self._group: Any = None  # the group whose members send, None: any
         self._may_lose = False  # the power was cut, and the broker has not started again
         self.disk = SimulatedDisk(folder)
         self._may_cut = False  # the power is cut when the disk has taken its last call
@@ -181,6 +192,7 @@ class OneNodeWorld(BaseWorld):
         create(TOPIC, PARTITIONS, {"segment.bytes": SEGMENT_BYTES})
         settings = {"cleanup.policy": "compact", "delete.retention.ms": "1000"}
         create(KEYED, 1, settings | {"segment.bytes": KEYED_BYTES})
+        create(RETAINED, 1, {"segment.bytes": str(SHORT_BYTES), "retention.bytes": str(BYTES)})
         for journal in (
             node.group_log, node.coordinators.transaction_log, node.coordinators.share_log
         ):  # fmt: skip
@@ -191,7 +203,11 @@ class OneNodeWorld(BaseWorld):
 
     def _live(self) -> None:
         """Runs steps until the power is cut: after a number of calls, in the middle of a step, or
-        after a number of steps, when clients may have answers."""
+        after a number of steps, when clients may have answers. In half of the lives, clients do one
+        thing more often than others."""
+        often = self.choice(sorted({*ENDS, "heartbeat", "commit"} - {"run"}))
+        self._does = DOES + (often,) * OFTEN if self.happens(0.5) else DOES
+        self._group = self.choice(self.groups) if often == "heartbeat" else None
         if self.happens(0.5):
             self.calls.limit(-1)
             for _ in range(1 + self.below(STEPS_MAX)):
@@ -221,6 +237,8 @@ class OneNodeWorld(BaseWorld):
         self.judge.check_acknowledged()
         log = self.node.replicas.log(KEYED, 0)
         self.keyed.check(log)
+        self.retained.check(self.node.replicas.log(RETAINED, 0))
+        self.judge.check_files()
 
     @property
     def is_whole(self) -> bool:
@@ -231,6 +249,7 @@ class OneNodeWorld(BaseWorld):
             and self.producers.is_idle
             and self.transactions.is_idle
             and self.keyed.is_idle
+            and self.retained.is_idle
         ):
             return False
         for name, index in self.partitions():
@@ -263,10 +282,12 @@ class OneNodeWorld(BaseWorld):
 
     def step(self, produces: bool = True) -> None:
         self._pass_time(self.choice((0, 0, 0, 1, 5, 20)) * 1_000_000)
-        kinds = DOES if produces else ENDS
+        kinds = self._does if produces else ENDS
         kind = self.choice(kinds)
-        if kind == "produce":
-            self.producers.send(may_begin=produces)
+        if kind == "produce" and produces:
+            self.producers.send(may_begin=True)
+        elif kind == "produce":
+            self.producers.send_again(self.node)
         elif kind == "commit":
             self.committers.send()
         elif kind == "transact":
@@ -278,8 +299,12 @@ class OneNodeWorld(BaseWorld):
             self.reader.act()
         elif kind == "write keyed":
             self.keyed.send(may_begin=produces)
+        elif kind == "write retained":
+            self.retained.send(may_begin=produces)
+        elif kind == "delete records":
+            self.retained.delete()
         elif kind == "heartbeat":
-            self.members.send(may_leave=produces)
+            (self._group or self.choice(self.groups)).send(may_leave=produces)
         elif kind == "administer" and self.happens(0.3):
             self.administrator.act()
         elif kind == "stop" and self.happens(STOPS):
@@ -289,6 +314,7 @@ class OneNodeWorld(BaseWorld):
         self.poll()
         self.judge.look(self.touched)
         self.touched.clear()
+        self.retained.look()
         if self.losses is not None:
             self.losses.look()
         if self._forks and self._cut_step != self.counts["calls"]:
@@ -299,8 +325,8 @@ class OneNodeWorld(BaseWorld):
         """Lets the clients take answers."""
         assert self.sharers is not None
         for clients in (
-            self.producers, self.committers, self.transactions, self.sharers, self.members,
-            self.keyed,
+            self.producers, self.committers, self.transactions, self.sharers, *self.groups,
+            self.keyed, self.retained,
         ):  # fmt: skip
             clients.poll()
 
@@ -318,8 +344,10 @@ class OneNodeWorld(BaseWorld):
 
     def lost(self, broker: Any) -> None:
         super().lost(broker)
-        self.members.lost(broker)
+        for group in self.groups:
+            group.lost(broker)
         self.keyed.lost(broker)
+        self.retained.lost(broker)
 
     # -- time, network, metadata
 
@@ -398,6 +426,7 @@ class OneNodeWorld(BaseWorld):
                 self.counts["calls"] += 1
             self.calls.limit(0)
             if self.node.is_running:
+                self.retained.look(is_whole=not self._may_lose)
                 if self.losses is not None:
                     self.losses.before()
                 self.node.kill()
@@ -452,6 +481,7 @@ class OneNodeWorld(BaseWorld):
         self._forks, former, status = False, self.node, 1
         try:
             self.calls.limit(0)
+            self.retained.look()
             if self.losses is not None:
                 self.losses.before()
             self.lost(former)

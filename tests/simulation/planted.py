@@ -16,8 +16,13 @@ from durability.recording import Call
 from simulation import readers, single_node
 from simulation.node import Replacement, WaitingPartition, WaitingReplicas, replaced
 
+from barnabas.coordinator.groups import group_records
+from barnabas.coordinator.groups.classic_group import ClassicGroup
 from barnabas.coordinator.share import share_state
+from barnabas.coordinator.streams import streams_records
 from barnabas.coordinator.transactions.coordinator import TransactionCoordinator
+from barnabas.storage import log_manager
+from barnabas.storage.cleanup import Cleanup
 from barnabas.storage.log_manager import OFFSET_MAX, LogManager
 from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 
@@ -81,6 +86,21 @@ def without_delivery_counts(name: str, kept: Any, batches: Any) -> Any:
     return _fields(name, kept, [row._replace(deliveries=0) for row in batches])
 
 
+def deleting_too_much(logs: LogManager, policies: Any, *given: Any) -> Cleanup:
+    """Retention whose policies choose one segment more."""
+
+    def one_more(view: Any, now_ms: int, names: Any) -> int:
+        count = policies(view, now_ms, names)
+        return count + 1 if 0 < count < len(view.segments) - 1 else count
+
+    return Cleanup(logs, one_more, *given)
+
+
+def without_members(group_id: str, _value: bytes | None) -> ClassicGroup:
+    """Reads a classic group without its members."""
+    return ClassicGroup(group_id)
+
+
 def cutting(logs: LogManager, *given: Any, **named: Any) -> Any:
     """Opens a log, and cuts off what no checkpoint says was flushed."""
     handle = _open_handle(logs, *given, **named)
@@ -96,8 +116,8 @@ _table = single_node.PartitionTable
 BUGS = {
     # -- log
     "segments are not flushed": Bug("was acknowledged at offset", r"/records-\d/\d+\.log$"),
-    "names of partitions are not flushed": Bug("was acknowledged at offset", r"/data$"),
-    "compacted segments are not flushed": Bug("keyed: ", r"\.log\.cleaned$"),
+    "names of partitions are not flushed": Bug("retained: begins at", r"/data$"),
+    "compacted segments are not flushed": Bug("keyed: ", r"\.log\.cleaned$", first=2),
     "records count before they are flushed": Bug(
         "was acknowledged",
         replacements=[
@@ -115,7 +135,7 @@ BUGS = {
     "segments behind a gap stay": Bug(
         "are missing in the middle",
         replacements=[(LogManager, "_unflushed_from", lambda *_: OFFSET_MAX)],
-        first=8,
+        first=12,
         durability="os",
     ),
     "segments are not flushed after flush.ms": Bug(
@@ -124,10 +144,26 @@ BUGS = {
     "what a kill leaves in memory is cut off": Bug(
         "was acknowledged", replacements=[(LogManager, "_open_handle", cutting)], durability="os"
     ),
+    # -- retention and deletion
+    "log starts are not flushed": Bug("were deleted", r"/log-start-offset-checkpoint", first=2),
+    "retention deletes a segment too many": Bug(
+        "retention has left",
+        replacements=[(single_node, "Cleanup", deleting_too_much)],
+        first=3,
+    ),
+    "the directories of deleted topics stay": Bug(
+        "has files of", replacements=[(log_manager, "_rename_deleted", lambda *_: None)]
+    ),
     # -- groups
     "offsets of groups are not flushed": Bug("group ", r"/__consumer_offsets-\d/\d+\.log$"),
     "members are acknowledged before they are flushed": Bug(
-        "group members", replacements=[at_once(CONSUMER_OFFSETS)]
+        "group members", replacements=[at_once(CONSUMER_OFFSETS)], first=5
+    ),
+    "a start forgets the members of classic groups": Bug(
+        "group classic", replacements=[(group_records, "_group", without_members)], first=9
+    ),
+    "a start forgets the members of streams groups": Bug(
+        "group streams", replacements=[(streams_records, "replay", lambda *_: None)]
     ),
     # -- transactions
     "transactions are not flushed": Bug(
@@ -141,9 +177,9 @@ BUGS = {
         "that is not committed", replacements=[(readers, "aborted_in", lambda _answer: {})]
     ),
     "markers are not written, with os": Bug(
-        "is in the transaction",
+        "the work is not done",
         replacements=[(TransactionCoordinator, "_carry_out", without_markers)],
-        first=6,
+        first=16,
         durability="os",
     ),
     # -- share groups
@@ -153,14 +189,16 @@ BUGS = {
     "acknowledgements are confirmed before they are flushed": Bug(
         "whose acknowledgement was confirmed",
         replacements=[at_once(SHARE_GROUP_STATE)],
-        first=8,
+        first=3,
     ),
     "delivery counts are not stored": Bug(
-        "with the delivery count", replacements=[(share_state, "_fields", without_delivery_counts)]
+        "with the delivery count",
+        replacements=[(share_state, "_fields", without_delivery_counts)],
+        first=2,
     ),
     # -- metadata
     "the log of SQLite is not flushed": Bug(", and not ", r"/metadata\.db-wal$"),
-    "the file of SQLite is not flushed": Bug("does not start", r"/metadata\.db$", first=2),
+    "the file of SQLite is not flushed": Bug("does not start", r"/metadata\.db$", first=3),
 }  # fmt: skip
 
 

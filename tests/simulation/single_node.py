@@ -19,14 +19,22 @@ from typing import TYPE_CHECKING, Any
 from simulation import node
 from simulation.node import Actor, SimNode, StillThread
 
-from barnabas.api import k68_consumer_group_heartbeat
-from barnabas.api.contexts import GroupContext
+from barnabas.api import (
+    k11_join_group,
+    k12_heartbeat,
+    k13_leave_group,
+    k14_sync_group,
+    k21_delete_records,
+    k68_consumer_group_heartbeat,
+    k88_streams_group_heartbeat,
+)
+from barnabas.api.contexts import GroupContext, PartitionContext, StreamsContext
 from barnabas.cext.fetch.fetch import FetchHandler
 from barnabas.cext.fetch.sessions import FetchSessions
 from barnabas.cext.memory.epoch import Epochs
 from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.cext.produce.produce import ProduceHandler
-from barnabas.config import BrokerConfig, DynamicConfig
+from barnabas.config import BrokerConfig, DynamicConfig, TopicConfig
 from barnabas.config.listeners import Listener
 from barnabas.controller import config_changes
 from barnabas.controller.config_changes import ConfigChanges
@@ -63,7 +71,7 @@ if TYPE_CHECKING:
 
 NODE_ID = 1
 WAL_PAGES_MAX = 30  # so that SQLite often moves its log into the file
-CHECKPOINT_MS, CLEAN_MS, RETENTION_MS, TIMEOUTS_MS, FLUSH_MS = 2000, 1000, 3000, 1000, 500
+CHECKPOINT_MS, CLEAN_MS, RETENTION_MS, TIMEOUTS_MS, FLUSH_MS = 2000, 1000, 1000, 1000, 500
 SETTINGS = node.SETTINGS | {
     "node.id": str(NODE_ID),
     "log.index.size.max.bytes": "4096",
@@ -71,6 +79,7 @@ SETTINGS = node.SETTINGS | {
     "log.cleaner.min.cleanable.ratio": "0.01",
     "log.segment.delete.delay.ms": "2000",
     "log.retention.ms": "-1",
+    "group.streams.initial.rebalance.delay.ms": "0",
     "log.flush.interval.ms": "1500",
     "offsets.topic.segment.bytes": "3000",
     "transaction.state.log.segment.bytes": "3000",
@@ -78,7 +87,13 @@ SETTINGS = node.SETTINGS | {
     "group.share.min.record.lock.duration.ms": "30000",
     "group.share.record.lock.duration.ms": "30000",
 }
-OF_GROUPS = (68,)
+OF_GROUPS = (11, 12, 13, 14, 68)
+OF_STREAMS_GROUPS = (88,)
+OF_PARTITIONS = (21,)
+MODULES = (
+    k11_join_group, k12_heartbeat, k13_leave_group, k14_sync_group, k21_delete_records,
+    k68_consumer_group_heartbeat, k88_streams_group_heartbeat,
+)  # fmt: skip
 
 
 @cache  # no code changes it
@@ -137,7 +152,7 @@ class SingleNode(SimNode):
     """The broker of a OneNodeWorld."""
 
     world: OneNodeWorld
-    handled = node.HANDLED | {68: k68_consumer_group_heartbeat}
+    handled = node.HANDLED | {row.KEY: row for row in MODULES}
 
     def _open(self, undo: ExitStack) -> None:
         system, world, folder = self.system, self.world, self.folder
@@ -205,6 +220,13 @@ class SingleNode(SimNode):
             lambda: reader.state, config, self.features, made.groups, made.group_administration,
             TreeOffsets(tree), system.wall_ms,
         )  # fmt: skip
+        self.streams_context = StreamsContext(
+            lambda: reader.state, config, self.features, made.streams, None, None
+        )  # type: ignore[arg-type]  # the topology needs no internal topic
+        self.partition_context = PartitionContext(
+            lambda: reader.state, config, replicas, logs, checkpoints,
+            lambda overrides: TopicConfig(overrides, dynamic), None,
+        )  # type: ignore[arg-type]  # fmt: skip
         self.cleaner = LogCleaner(
             logs,
             dynamic,
@@ -280,6 +302,10 @@ class SingleNode(SimNode):
             row.close(clean=is_clean)
 
     def context_of(self, key: int) -> Any:
+        if key in OF_PARTITIONS:
+            return self.partition_context
+        if key in OF_STREAMS_GROUPS:
+            return self.streams_context
         return self.group_context if key in OF_GROUPS else super().context_of(key)
 
     def handle(self, frame: bytes, connection: Any = node.NO_CONNECTION) -> Any:

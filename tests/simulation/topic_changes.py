@@ -67,6 +67,8 @@ class TopicChanges:
         if kind == "topic":
             self._do(f"delete {name}", lambda: node.deletion.delete([name]),
                      lambda: self._topics.pop(name))  # fmt: skip
+            if name not in self._topics:
+                world.judge.check_files()
         elif kind == "settings":
             self._set_of_topic(node, name, known)
         elif known.partition_count < PARTITIONS_MAX:
