@@ -1,4 +1,5 @@
 """Clients of Kafka 0.8.2 to 0.10 and of today on one topic: each reads what every other produced.
+In the long form there are Java clients of 0.11 to 4.4 too.
 
 Each old request version must really have been sent: the broker counts requests by version.
 """
@@ -28,6 +29,15 @@ from barnabas.wire.batches import decode_batches
 pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=60)]
 
 RELEASES = ("0.8.2.2", "0.9.0.1", "0.10.0.1", "0.10.2.2")
+# With the versions of Produce and Fetch that they send. A consumer of 4.x has no poll(long);
+# tests/compat/test_matrix.py has one.
+LATER = pick(
+    short=[],
+    long=[
+        ("0.11.0.3", 3, 5), ("1.1.1", 5, 7), ("2.1.1", 7, 10), ("2.7.2", 8, 12),
+        ("3.9.2", 11, 17), ("4.3.1", 13, None), ("4.4.0", 13, None),
+    ],
+)  # fmt: skip
 CODECS = ("none", "gzip", "snappy", "lz4")
 T = 1_700_000_000_000
 RECORDS = [
@@ -124,12 +134,13 @@ CLIENTS = [
     _python((0, 9), 1, 1),
     _python((0, 10), 2, 2),
     Client("librdkafka", (9,), Today, None, Today, None),
+    *(_java(*row) for row in LATER),
 ]
 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    for release in RELEASES:
+    for release in (*RELEASES, *(release for release, *_ in LATER)):
         reason = missing(release)
         if reason:
             pytest.skip(reason)
