@@ -270,13 +270,15 @@ class RecordBatch:
             delete_horizon=stored.delete_horizon,
         )
 
-    def recoded(self, codec: int) -> bytes:
+    def recoded(self, codec: int, level: int | None = None) -> bytes:
         """Returns the bytes of a batch with the same records, offsets and producer fields,
-        compressed with another codec (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd)."""
+        compressed with another codec (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd). `level`: on the
+        scale of the codec's Python package; None is its default."""
         return batches.encode_batch(
             self.records,
             base_offset=self._batch.base_offset,
             codec=codec if self.count else 0,
+            level=level,
             producer_id=self._batch.producer_id,
             producer_epoch=self._batch.producer_epoch,
             base_sequence=self._batch.base_sequence,

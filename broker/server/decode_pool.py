@@ -27,6 +27,18 @@ _log = logging.getLogger(__name__)
 Intercept = Callable[[DecodeJob, bytes], object]
 
 
+def level_for(job: DecodeJob, codec: int) -> int | None:
+    """Returns the level for the records of a job, on the scale of `compress`."""
+    return compression.level_of_setting(codec, job.target_level)
+
+
+def recompress(job: DecodeJob, decoded: bytes) -> bytes:
+    """Returns a records section, compressed as its topic wants it."""
+    codec = job.target_codec
+    assert codec is not None
+    return compression.compress(codec, decoded, level=level_for(job, codec))
+
+
 def answer_job(job: DecodeJob, intercept: Intercept | None = None) -> None:
     """Decompresses one batch and answers its job; a damaged batch gets an error code. `intercept`
     answers the jobs of topics with interceptors."""
@@ -55,8 +67,7 @@ def answer_job(job: DecodeJob, intercept: Intercept | None = None) -> None:
         elif intercepted:
             job.reject("the interceptors of the topic do not run here")
         else:
-            assert job.target_codec is not None
-            job.done(decoded, compression.compress(job.target_codec, decoded))
+            job.done(decoded, recompress(job, decoded))
 
 
 def decode_threads(

@@ -22,7 +22,7 @@ from barnabas.config import TopicConfig
 from barnabas.errors import UnknownServerError
 from barnabas.hooks.registry import FetchRefused, Later
 from barnabas.hooks.views import RecordBatch, Reject
-from barnabas.wire import compression
+from barnabas.server.decode_pool import level_for, recompress
 from barnabas.wire.batches import decode_batches
 
 if TYPE_CHECKING:
@@ -60,10 +60,11 @@ class Interceptors:
         elif isinstance(found, Later):
             job.reject(found.message, is_final=False)
         elif found is None:
-            job.done(decoded, None if target is None else compression.compress(target, decoded))
+            job.done(decoded, None if target is None else recompress(job, decoded))
         else:
             if target is not None and target != batch.stored.codec:
-                found = RecordBatch(topic, partition, found, job.size_max).recoded(target)
+                level = level_for(job, target)
+                found = RecordBatch(topic, partition, found, job.size_max).recoded(target, level)
             job.replace(found)
 
     def fetch(self, job: RewriteJob) -> None:

@@ -34,6 +34,7 @@ Result = TypeVar("Result")
 NO_LEADER = -1
 RETRY_MS = 3000  # the broker tries to open offline logs again in this period
 
+LEVELS = {"gzip", "lz4", "zstd"}  # codecs with a level
 CODECS = {"producer": -1, "none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
@@ -489,7 +490,8 @@ class ReplicaManager:
             "append_time": config.text("message.timestamp.type") == "LogAppendTime",
             "requires_keys": "compact" in config.names("cleanup.policy"),
             "internal": name in INTERNAL_TOPICS,
-            "codec": CODECS[config.text("compression.type")],
+            "codec": CODECS[codec := config.text("compression.type")],
+            "codec_level": config.integer(f"compression.{codec}.level") if codec in LEVELS else 0,
             "min_insync_replicas": config.integer("min.insync.replicas"),
             "down_converts": config.boolean("message.downconversion.enable"),
             **self._more_policy(config),

@@ -40,6 +40,8 @@ XERIAL_CHUNK_BYTES = 32 * 1024
 # The snappy element with the highest ratio is a copy of 64 bytes, written in 3.
 SNAPPY_EXPANSION_MAX = 22
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
+KAFKA_LZ4_FAST = 9  # the level of its settings that means no high compression
+LZ4_HIGH_MIN, LZ4_HIGH_MAX = 3, 12
 ZSTD_MAGIC = 0xFD2FB528
 ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # and the 15 numbers after it
 # The largest window that zstd accepts by default, and that level 22 writes. The decoder uses no
@@ -75,6 +77,14 @@ def compress(codec: int, data: Buffer, *, level: int | None = None, magic: int =
     if codec == LZ4:
         return _lz4_compress(data, 0 if level is None else level, magic)
     return _zstd_compress(data, 3 if level is None else level)
+
+
+def level_of_setting(codec: int, level: int | None) -> int | None:
+    """Returns on the scale of `compress` what the setting compression.CODEC.level says. Kafka's lz4
+    has a fast form at its default, 9, and levels of high compression elsewhere."""
+    if codec != LZ4 or level is None:
+        return level
+    return 0 if level == KAFKA_LZ4_FAST else max(LZ4_HIGH_MIN, min(level, LZ4_HIGH_MAX))
 
 
 def decompress(codec: int, data: Buffer, *, size_max: int, magic: int = 2) -> bytes:

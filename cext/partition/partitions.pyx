@@ -534,7 +534,7 @@ cdef class PartitionTable:
     def set_policy(self, str name not None, **policy):
         """Changes the given ones of: message_bytes_max, timestamp_before_max_ms,
         timestamp_after_max_ms, decompressed_bytes_max, append_time, requires_keys, internal, codec
-        (-1: the producer's, or 0 to 4), min_insync_replicas, produce_intercepted,
+        (-1: the producer's, or 0 to 4), codec_level, min_insync_replicas, produce_intercepted,
         fetch_intercepted. They apply to the next batch. Raises KeyError for an unknown topic,
         TypeError for another name, ValueError for another codec, MemoryError."""
         cdef Topic* topic
@@ -572,6 +572,7 @@ cdef class PartitionTable:
             "requires_keys": bool(rules.requires_keys),
             "internal": bool(rules.internal),
             "codec": rules.codec,
+            "codec_level": rules.codec_level,
             "min_insync_replicas": rules.min_insync_replicas,
         }
 

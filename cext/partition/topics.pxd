@@ -14,6 +14,7 @@ cdef struct ProducePolicy:
     int8_t requires_keys            # cleanup.policy has compact
     int8_t internal                 # a coordinator's topic: clients cannot produce to it
     int8_t codec                    # compression.type: -1: the producer's, otherwise 0 to 4
+    int32_t codec_level             # compression.CODEC.level, as Kafka counts it; for codecs with levels
     int16_t min_insync_replicas
     int8_t produce_intercepted      # a plugin intercepts Produce
     int8_t fetch_intercepted        # a plugin intercepts Fetch

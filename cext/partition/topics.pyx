@@ -200,6 +200,7 @@ cdef ProducePolicy* policy_new(dict changes, const ProducePolicy* old) except NU
         rules.requires_keys = False
         rules.internal = False
         rules.codec = -1
+        rules.codec_level = 0
         rules.min_insync_replicas = 1
         rules.produce_intercepted = False
         rules.fetch_intercepted = False
@@ -223,6 +224,8 @@ cdef ProducePolicy* policy_new(dict changes, const ProducePolicy* old) except NU
             if not -1 <= value <= 4:
                 raise ValueError(f"codec is {value}; it must be -1 (the producer's) to 4")
             rules.codec = value
+        elif name == "codec_level":
+            rules.codec_level = value
         elif name == "min_insync_replicas":
             rules.min_insync_replicas = value
         elif name == "produce_intercepted":

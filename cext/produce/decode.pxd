@@ -8,6 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from barnabas.cext.memory.job_queue cimport Job, JobQueue, Jobs
 from barnabas.cext.partition.partitions cimport Partition, Table
+from barnabas.cext.partition.topics cimport ProducePolicy
 from barnabas.cext.record.conversion cimport MessageSet
 from barnabas.cext.record.messageset cimport MessageView
 from barnabas.cext.record.record_walk cimport RecordWalk
@@ -41,6 +42,8 @@ cdef struct DecodeWork:
     uint8_t header[BATCH_OVERHEAD]
     BodyRules rules
     int target_codec            # -1: the batch is only checked
+    bint has_level              # the topic sets the codec, and so its level
+    int32_t target_level
     int64_t size_max            # of the inflated records
     RecordWalk walk             # of the records that were checked in pieces
     Verdict verdict             # when done
@@ -58,10 +61,10 @@ cdef class DecodeQueue(JobQueue):
 cdef void decode_group_init(DecodeGroup* group, Table* table, int32_t thread_index, uint64_t connection_id) noexcept nogil
 # `intercepted` is the partition whose plugins process the batch; NULL: none do.
 # Returns False and makes no job if the queue is full or closed, or if memory ran out.
-cdef bint decode_submit(Jobs* jobs, DecodeGroup* group, const uint8_t* batch, const BatchHeader* h, const BodyRules* rules, int target_codec, int64_t size_max, const Partition* intercepted) noexcept nogil
+cdef bint decode_submit(Jobs* jobs, DecodeGroup* group, const uint8_t* batch, const BatchHeader* h, const BodyRules* rules, int target_codec, const ProducePolicy* policy, const Partition* intercepted) noexcept nogil
 # The same for a message set of format 0 or 1 that message_set_accept has accepted. `codec`: of the
 # batch that it becomes.
-cdef bint decode_submit_old(Jobs* jobs, DecodeGroup* group, const uint8_t* records, const MessageSet* found, const BodyRules* rules, int codec, int64_t size_max, const Partition* intercepted) noexcept nogil
+cdef bint decode_submit_old(Jobs* jobs, DecodeGroup* group, const uint8_t* records, const MessageSet* found, const BodyRules* rules, int codec, const ProducePolicy* policy, const Partition* intercepted) noexcept nogil
 cdef int32_t decode_pending(Jobs* jobs, DecodeGroup* group) noexcept nogil
 # Returns the completed job of a batch of the group, or NULL if the batch has no job.
 cdef DecodeWork* decode_result(DecodeGroup* group, const uint8_t* batch) noexcept nogil

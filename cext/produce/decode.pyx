@@ -61,7 +61,8 @@ cdef void decode_group_init(
 
 cdef bint decode_submit(
     Jobs* jobs, DecodeGroup* group, const uint8_t* batch, const BatchHeader* h,
-    const BodyRules* rules, int target_codec, int64_t size_max, const Partition* intercepted,
+    const BodyRules* rules, int target_codec, const ProducePolicy* policy,
+    const Partition* intercepted,
 ) noexcept nogil:
     cdef DecodeWork* work = <DecodeWork*>calloc(1, sizeof(DecodeWork))
     if work == NULL:
@@ -74,12 +75,12 @@ cdef bint decode_submit(
     work.h = h[0]
     memcpy(work.header, batch, BATCH_OVERHEAD)
     work.target_codec = target_codec
-    return _submit(jobs, group, work, rules, size_max, intercepted)
+    return _submit(jobs, group, work, rules, policy, intercepted)
 
 
 cdef bint decode_submit_old(
     Jobs* jobs, DecodeGroup* group, const uint8_t* records, const MessageSet* found,
-    const BodyRules* rules, int codec, int64_t size_max, const Partition* intercepted,
+    const BodyRules* rules, int codec, const ProducePolicy* policy, const Partition* intercepted,
 ) noexcept nogil:
     cdef DecodeWork* work = <DecodeWork*>calloc(1, sizeof(DecodeWork))
     if work == NULL:
@@ -96,17 +97,18 @@ cdef bint decode_submit_old(
         work.body_bytes = max(work.wrapper.value_size, 0)
         work.wrapper.key = work.wrapper.value = NULL
     work.target_codec = codec
-    return _submit(jobs, group, work, rules, size_max, intercepted)
+    return _submit(jobs, group, work, rules, policy, intercepted)
 
 
 cdef bint _submit(
-    Jobs* jobs, DecodeGroup* group, DecodeWork* work, const BodyRules* rules, int64_t size_max,
-    const Partition* intercepted,
+    Jobs* jobs, DecodeGroup* group, DecodeWork* work, const BodyRules* rules,
+    const ProducePolicy* policy, const Partition* intercepted,
 ) noexcept nogil:
     """Queues the job, or frees it."""
     work.group = group
     work.rules = rules[0]
-    work.size_max = size_max
+    work.size_max = policy.decompressed_bytes_max
+    work.has_level, work.target_level = policy.codec >= 0, policy.codec_level
     if intercepted != NULL and intercepted.topic_bytes <= TOPIC_NAME_BYTES_MAX:
         work.topic_bytes = intercepted.topic_bytes
         work.partition = intercepted.index
@@ -242,7 +244,8 @@ cdef class DecodeJob:
 
     `codec` is the codec of `data`, the records of the batch. `size_max` is the largest decompressed
     size in bytes. `target_codec` is the codec for the stored records, or None if the broker stores
-    the batch as it is.
+    the batch as it is; `target_level` its level, as Kafka counts levels, or None if the topic sets
+    no codec.
     """
     cdef DecodeQueue queue
     cdef DecodeWork* work
@@ -276,6 +279,10 @@ cdef class DecodeJob:
     def target_codec(self):
         cdef int codec = self._unanswered().target_codec
         return None if codec < 0 else codec
+    @property
+    def target_level(self):
+        cdef DecodeWork* work = self._unanswered()
+        return work.target_level if work.has_level else None
 
     @property
     def intercepted(self):

@@ -339,7 +339,7 @@ cdef bint _job(Core* core, const Walk* w, BatchHeader* h, DecodeGroup* group) no
     return decode_submit(
         core.jobs, group, w.records, h, &rules,
         policy.codec if policy.codec >= 0 and policy.codec != (h.attributes & ATTR_CODEC_MASK) else -1,
-        policy.decompressed_bytes_max, p if policy.produce_intercepted else NULL)
+        policy, p if policy.produce_intercepted else NULL)
 
 cdef bint _old_job(Core* core, const Walk* w, const MessageSet* found, DecodeGroup* group) noexcept nogil:
     """The same for a message set of format 0 or 1."""
@@ -362,7 +362,7 @@ cdef bint _old_job(Core* core, const Walk* w, const MessageSet* found, DecodeGro
     rules = _rules(policy, system.wall_ms(system))
     return decode_submit_old(
         core.jobs, group, w.records, found, &rules, _codec_of_converted(found, policy),
-        policy.decompressed_bytes_max, p if policy.produce_intercepted else NULL)
+        policy, p if policy.produce_intercepted else NULL)
 
 
 # ---------------------------------------------------------------------------------- the second pass

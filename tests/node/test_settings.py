@@ -1,5 +1,6 @@
 """Settings with a visible effect: each test sets one and checks its effect."""
 
+import random
 import socket
 import time
 from contextlib import closing, contextmanager
@@ -207,6 +208,32 @@ def test_compression_type(tmp_path):
             [batch] = batches(wire, topic)
             assert batch.codec == codec, "compression.type"
             assert [record.value for record in batch.records] == [b"value" * 100]
+
+
+@pytest.mark.parametrize(
+    ("level", "low", "high"),
+    [
+        ("compression.gzip.level", 1, 9),
+        ("compression.lz4.level", 9, 17),
+        ("compression.zstd.level", 1, 19),
+    ],
+)
+def test_compression_levels(tmp_path, level, low, high):
+    """The default of lz4, 9, is its fast form; each other level is one of high compression."""
+    chance = random.Random(7)
+    value = " ".join(chance.choices([f"word{n}" for n in range(3000)], k=8000)).encode()
+    codec = level.split(".")[1]
+    with broker_with(tmp_path, {"compression.type": codec, level: str(high)}) as b, wire_to(b) as w:
+        create(w, "high")
+        create(w, "low", {level: str(low)})
+        sizes = {}
+        for topic in ("high", "low"):
+            assert produce(w, topic, value, codec=2).errorCode == 0
+            [batch] = batches(w, topic)
+            assert [record.value for record in batch.records] == [value]
+            folder = Path(b.node.loaded.logs.get(topic, 0).handle.directory)
+            sizes[topic] = (folder / f"{0:020}.log").stat().st_size
+        assert sizes["high"] < 0.95 * sizes["low"]
 
 
 def test_message_timestamp_type(tmp_path):

@@ -133,8 +133,9 @@ CLIENTS = [
     _python((0, 8, 2), 0, 0),  # as of 0.8.1 it has no lz4, as of 0.8.0 no null values
     _python((0, 9), 1, 1),
     _python((0, 10), 2, 2),
-    Client("librdkafka", (9,), Today, None, Today, None),
     *(_java(*row) for row in LATER),
+    # The last: a fetch of it that waits is counted after it has left.
+    Client("librdkafka", (9,), Today, None, Today, None),
 ]
 
 
