@@ -174,7 +174,7 @@ def test_a_running_broker_refuses_to_change_what_is_read_at_its_start(tmp_path, 
     settings = {"node.id": "1", "inter.broker.listener.name": "SAFE"}
     with login_broker(tmp_path, **settings) as login, Wire(login.plain) as wire:
         code, text = alter_broker(wire, name, value)
-        assert code == 40 and "cannot change" in text
+        assert code == 42 and "cannot change" in text
         with login.connect() as c:
             assert not c.is_served()
 
@@ -188,7 +188,7 @@ def test_a_listener_with_logins_is_added_while_the_broker_runs(tmp_path):
     listeners = "SAFE://127.0.0.1:0,PLAINTEXT://127.0.0.1:0,MORE://127.0.0.1:0"
     with login_broker(tmp_path, **settings) as login, Wire(login.plain) as wire:
         code, text = alter_broker(wire, "listeners", listeners)
-        assert code == 40 and "listener.name.more.plain.sasl.jaas.config is not set" in text
+        assert code == 42 and "listener.name.more.plain.sasl.jaas.config is not set" in text
 
 
 def test_describe_configs_shows_no_password(login):

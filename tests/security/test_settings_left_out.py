@@ -255,4 +255,4 @@ def test_without_a_secret_no_password_is_stored(tmp_path):
         row = ask.struct("resources")(resourceType=4, resourceName="1", configs=[config])
         with Wire(f"127.0.0.1:{port}") as wire:
             answer = wire.call(44, 1, ask.cls(resources=[row])).responses[0]
-        assert answer.errorCode == 40 and PASSWORD not in repr(answer)
+        assert answer.errorCode == 42 and PASSWORD not in repr(answer)

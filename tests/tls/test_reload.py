@@ -117,9 +117,9 @@ def test_an_altered_location_is_served(tmp_path):
         for bad, why in ((OTHER_SUBJECT, "ssl.allow.dn.changes"), (FEWER_NAMES, "alternative")):
             bad.write(tmp_path / "bad.pem")
             code, text = alter(served, name, str(tmp_path / "bad.pem"))
-            assert code == 40 and why in text
+            assert code == 42 and why in text
         code, text = alter(served, name, "/nowhere.pem")
-        assert code == 40 and "cannot be read" in text
+        assert code == 42 and "cannot be read" in text
         assert certificate_of(served) == RENEWED.certificate_der
 
 
@@ -127,7 +127,7 @@ def test_an_altered_location_is_served(tmp_path):
 def test_what_cannot_be_altered_says_so(tmp_path, name):
     with tls_broker(tmp_path) as served:
         code, text = alter(served, f"listener.name.safe.{name}", "required")
-        assert code == 40 and "restart" in text
+        assert code == 42 and "restart" in text
 
 
 def test_a_withdrawn_authority_is_trusted_no_more(tmp_path):
@@ -178,7 +178,7 @@ def test_a_listener_cannot_change_its_protocol_while_it_is_bound(tmp_path):
     with tls_broker(tmp_path, settings) as served:
         other = "SAFE:SSL,PLAINTEXT:SSL"
         code, text = alter(served, "listener.security.protocol.map", other)
-        assert code == 40 and "cannot change while it is bound" in text
+        assert code == 42 and "cannot change while it is bound" in text
 
 
 @pytest.mark.parametrize("kind", ["inline", "file"])
@@ -200,7 +200,7 @@ def test_a_listener_goes_in_one_request_with_its_keystore(tmp_path, caplog, kind
         safe = next(row.port for row in broker.node.listeners if row.name == "SAFE")
         asked(safe, client_context()).close()
         code, text = alter_all(served, without)
-        assert code == 40 and "ssl.keystore" in text
+        assert code == 42 and "ssl.keystore" in text
         asked(safe, client_context()).close()
         assert alter_all(served, without | {"listeners": plain["listeners"]}) == (0, None)
         assert [row.name for row in broker.node.listeners] == ["PLAINTEXT"]
