@@ -68,7 +68,7 @@ def test_followers_log_in_by_token_and_have_the_rights_of_its_user(own_zookeeper
             )
         assert producer.flush(30) == 0 and errors == [None, None]
         for broker in cluster.brokers.values():
-            assert [line for line in broker.lines if "'User:broker'" in line]
+            soon(lambda b=broker: [line for line in b.lines if "'User:broker'" in line])
             assert not [line for line in broker.lines if "stranger" in line]
 
 
