@@ -14,7 +14,7 @@ from zookeeper_server import missing as no_zookeeper
 
 pytestmark = [pytest.mark.slow, pytest.mark.takes(seconds=60)]
 
-ELECTED_S = SESSION_S + 12  # on a machine that runs other tests; a client waits for 60 s
+ELECTED_S = SESSION_S + 12  # on a machine that runs other tests
 OK, NOT_ENOUGH_REPLICAS = 0, 19
 
 
