@@ -60,7 +60,7 @@ def dirty_range_of(
     for segment, end in zip(segments, ends, strict=False):
         if end <= first_dirty:
             clean_bytes += segment.size_bytes
-        elif segment.base_offset < limit > first_dirty:
+        elif segment.base_offset < limit and first_dirty < limit:
             dirty_bytes += segment.size_bytes
             if oldest_ms < 0:
                 oldest_ms = row.largest_ms(segment)
