@@ -70,9 +70,18 @@ class Cut:
         return ""
 
 
-def stop(broker: BrokerProcess) -> int:
-    """Stops all threads of a broker. Returns when: what was answered later is not acknowledged."""
-    at = now()
+@dataclass(frozen=True)
+class Instant:
+    """The moment of an image, as two times: what was answered before `asked` is acknowledged, and
+    what began after `stopped` is not in the image. The broker stopped between them."""
+
+    asked: int
+    stopped: int
+
+
+def stop(broker: BrokerProcess) -> Instant:
+    """Stops all threads of a broker."""
+    asked = now()
     broker.process.send_signal(signal.SIGSTOP)
     deadline = time.monotonic() + STOPPED_S_MAX
     threads = Path(f"/proc/{broker.process.pid}/task")
@@ -81,13 +90,13 @@ def stop(broker: BrokerProcess) -> int:
     ):
         assert time.monotonic() < deadline, "a thread does not stop"
         time.sleep(0.005)
-    return at
+    return Instant(asked, now())
 
 
 def images(
     broker: BrokerProcess, disk: Disk, folder: Path, chance: random.Random, made: list[Disk]
-) -> list[int]:
-    """Takes IMAGES copies at random moments, each added to `made`. Returns their times."""
+) -> list[Instant]:
+    """Takes IMAGES copies at random moments, each added to `made`. Returns their moments."""
     times = []
     while len(times) < IMAGES:
         time.sleep(chance.uniform(0, PAUSE_S_MAX))
@@ -100,13 +109,13 @@ def images(
     return times
 
 
-def until(operations: list[Operation], at: int) -> list[Operation]:
-    """What was known at a time: later answers are unknown."""
+def until(operations: list[Operation], at: Instant) -> list[Operation]:
+    """What was known at a moment: later answers are unknown."""
     found = []
     for one in operations:
-        if one.began >= at:
+        if one.began >= at.stopped:
             continue
-        if one.ended is not None and one.ended < at or one.outcome == Outcome.FAIL:
+        if one.ended is not None and one.ended < at.asked or one.outcome == Outcome.FAIL:
             found.append(one)
         elif one.sends or one.commits:
             sends = tuple(in_doubt(send) for send in one.sends)
@@ -168,7 +177,7 @@ def test_each_image_has_what_was_acknowledged_before_it(tmp_path, disk, seed, du
             wait_until_all_go_on(workload, 0)
             times = images(broker, disk, tmp_path, random.Random(f"{seed}:images"), copies)
             if LONG:
-                wait_until_all_go_on(workload, times[-1])
+                wait_until_all_go_on(workload, times[-1].stopped)
             workload.stop()
         finally:
             workload.stopping.set()
@@ -177,7 +186,8 @@ def test_each_image_has_what_was_acknowledged_before_it(tmp_path, disk, seed, du
         for number, (at, image) in enumerate(zip(times, copies, strict=True)):
             known = until(operations, at)
             for kind in KINDS:
-                assert done(known, kind, 0, at) > 0, f"seed {seed}: no {kind} before the image"
+                count = done(known, kind, 0, at.asked)
+                assert count > 0, f"seed {seed}: no {kind} before the image"
             whole = is_whole(image, known, seed, tmp_path / f"history-{number}")
             assert whole == is_valid, f"seed {seed}, image {number}"
     finally:
