@@ -22,7 +22,7 @@ cdef struct TxnRows:                # zeroed: none. By topic and index, each onc
     Buffer names
     TxnRow* at
     int32_t count
-    int32_t capacity
+    int64_t capacity
 
 cdef enum:                          # TransactionState, in the log
     STATE_EMPTY = 0

@@ -4,7 +4,7 @@ broker/coordinator/transactions/transaction_records.py reads these records.
 Next on the data path: cext/coordinator/transactional_ids.pyx, whose locks guard this state.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memmove
 
 from barnabas.cext.codec.buffer cimport (
@@ -12,6 +12,7 @@ from barnabas.cext.codec.buffer cimport (
     buffer_uvarint,
 )
 from barnabas.cext.codec.fields cimport write_count, write_no_tags, write_string
+from barnabas.cext.memory.array cimport array_room
 
 cdef enum:
     FLEXIBLE_FROM = 1               # of the value
@@ -83,15 +84,7 @@ cdef void rows_free(TxnRows* rows) noexcept nogil:
 
 
 cdef bint _reserve(TxnRows* rows, int32_t count) noexcept nogil:
-    cdef TxnRow* grown
-    cdef int32_t capacity = max(count, 2 * rows.capacity)
-    if count <= rows.capacity:
-        return True
-    grown = <TxnRow*>realloc(rows.at, capacity * sizeof(TxnRow))
-    if grown == NULL:
-        return False
-    rows.at, rows.capacity = grown, capacity
-    return True
+    return array_room(&rows.at, &rows.capacity, count, sizeof(TxnRow))
 
 
 cdef bint rows_copy(TxnRows* rows, const TxnRows* other) noexcept nogil:

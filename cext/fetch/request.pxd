@@ -81,10 +81,10 @@ cdef struct FetchRequest:
     int32_t session_epoch
     FetchPartition* parts
     int32_t part_count
-    int32_t part_capacity
+    int64_t part_capacity
     FetchKey* forgotten
     int32_t forgotten_count
-    int32_t forgotten_capacity
+    int64_t forgotten_capacity
     const uint8_t* rack         # client.rack of a consumer
     int32_t rack_bytes          # 0: none
     int32_t listener_index      # of the connection
@@ -127,5 +127,7 @@ cdef void fetch_request_clear(FetchRequest* r) noexcept nogil
 cdef int fetch_parse(FetchRequest* r, const uint8_t* body, int64_t size_bytes, int16_t version) noexcept nogil
 # Appends a partition without results; returns NULL when memory ran out.
 cdef FetchPartition* fetch_add(FetchRequest* r) noexcept nogil
+
+cdef FetchKey* fetch_add_forgotten(FetchRequest* r) noexcept nogil
 # Merges duplicates of a partition: first position, last values. Returns False if memory ran out.
 cdef bint fetch_merge_twins(FetchRequest* r, uint64_t seed) noexcept nogil

@@ -20,7 +20,7 @@ needs at most about 12 times the request's bytes, and FETCH_PARTITIONS_MAX limit
 fetch.pyx.
 """
 from libc.stdint cimport INT32_MAX
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from barnabas.cext.codec.buffer cimport buffer_free, buffer_init
@@ -31,6 +31,7 @@ from barnabas.cext.codec.fields cimport read_count, read_string
 from barnabas.cext.fetch.interception cimport rewrite_drop
 from barnabas.cext.log.segment cimport segment_release
 from barnabas.cext.log.txn_index cimport aborted_txns_free
+from barnabas.cext.memory.array cimport array_room
 
 cdef void fetch_request_init(FetchRequest* r) noexcept nogil:
     memset(r, 0, sizeof(FetchRequest))
@@ -73,32 +74,20 @@ cdef void fetch_request_free(FetchRequest* r) noexcept nogil:
     fetch_request_init(r)
 
 cdef FetchPartition* fetch_add(FetchRequest* r) noexcept nogil:
-    cdef FetchPartition* grown
-    cdef int32_t capacity
-    if r.part_count == r.part_capacity:
-        capacity = r.part_capacity * 2 if r.part_capacity else 4
-        grown = <FetchPartition*>realloc(r.parts, capacity * sizeof(FetchPartition))
-        if grown == NULL:
-            return NULL
-        r.parts = grown
-        r.part_capacity = capacity
-    grown = &r.parts[r.part_count]
+    cdef FetchPartition* added
+    if not array_room(&r.parts, &r.part_capacity, r.part_count + 1, sizeof(FetchPartition)):
+        return NULL
+    added = &r.parts[r.part_count]
     r.part_count += 1
-    memset(grown, 0, sizeof(FetchPartition))
-    grown.follower_log_start = -1
-    forget_found(grown)
-    return grown
+    memset(added, 0, sizeof(FetchPartition))
+    added.follower_log_start = -1
+    forget_found(added)
+    return added
 
-cdef FetchKey* add_forgotten(FetchRequest* r) noexcept nogil:
-    cdef FetchKey* grown
-    cdef int32_t capacity
-    if r.forgotten_count == r.forgotten_capacity:
-        capacity = r.forgotten_capacity * 2 if r.forgotten_capacity else 4
-        grown = <FetchKey*>realloc(r.forgotten, capacity * sizeof(FetchKey))
-        if grown == NULL:
-            return NULL
-        r.forgotten = grown
-        r.forgotten_capacity = capacity
+cdef FetchKey* fetch_add_forgotten(FetchRequest* r) noexcept nogil:
+    cdef int64_t wanted = r.forgotten_count + 1
+    if not array_room(&r.forgotten, &r.forgotten_capacity, wanted, sizeof(FetchKey)):
+        return NULL
     r.forgotten_count += 1
     return &r.forgotten[r.forgotten_count - 1]
 
@@ -220,7 +209,7 @@ cdef int read_forgotten(Cursor* c, FetchRequest* r) noexcept nogil:
             topic.index = cursor_i32(c)
             if c.bad or r.forgotten_count == FETCH_PARTITIONS_MAX:
                 return FETCH_MALFORMED
-            key = add_forgotten(r)
+            key = fetch_add_forgotten(r)
             if key == NULL:
                 return FETCH_NO_MEMORY
             key[0] = topic

@@ -25,13 +25,14 @@ Locks: no thread holds the cache's lock and a session's lock together. A request
 to its session and keeps pointers to entries; `changes` shows at the end whether they are valid.
 """
 from libc.stdint cimport uint32_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from barnabas.cext.codec.buffer cimport buffer_reserve
 from barnabas.cext.fetch.request cimport (
     FETCH_IDS_FROM, FETCH_NO_MEMORY, FETCH_SESSIONS_FROM, PART_ORDERS, FetchKey, FetchPartition,
-    fetch_add, fetch_key_hash, fetch_merge_twins, fetch_request_free, fetch_request_init,
+    fetch_add, fetch_add_forgotten, fetch_key_hash, fetch_merge_twins, fetch_request_free,
+    fetch_request_init,
 )
 from barnabas.cext.memory.atomics cimport atomic_add_i32, atomic_add_i64, atomic_load_i64
 from barnabas.cext.memory.mutex cimport (
@@ -714,11 +715,8 @@ cdef bytes topic_of(const FetchKey* key):
     return (<const char*>key.topic_id)[:16]
 
 cdef int add_key(FetchRequest* r, const FetchKey* key) except -1:
-    if r.forgotten == NULL:
-        r.forgotten = <FetchKey*>malloc(16 * sizeof(FetchKey))
-        if r.forgotten == NULL:
-            raise MemoryError
-        r.forgotten_capacity = 16
-    r.forgotten[r.forgotten_count] = key[0]
-    r.forgotten_count += 1
+    cdef FetchKey* added = fetch_add_forgotten(r)
+    if added == NULL:
+        raise MemoryError
+    added[0] = key[0]
     return 0

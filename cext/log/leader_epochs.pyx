@@ -8,9 +8,10 @@ epochs that it finds in batches, and removes those that begin at or above the lo
 Memory: 16 bytes an entry. Next on the data path: cext/log/recover.pyx.
 """
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memmove, memset
 
+from barnabas.cext.memory.array cimport array_room
 from barnabas.cext.memory.atomics cimport atomic_add_i64
 from barnabas.cext.memory.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
@@ -37,13 +38,8 @@ cdef int32_t leader_epochs_latest(LeaderEpochs* e) noexcept nogil:
 
 
 cdef bint _push(LeaderEpochs* e, int32_t epoch, int64_t start_offset) noexcept nogil:
-    cdef EpochEntry* grown
-    if e.count == e.capacity:
-        grown = <EpochEntry*>realloc(e.entries, (e.capacity * 2 + 4) * sizeof(EpochEntry))
-        if grown == NULL:
-            return False
-        e.entries = grown
-        e.capacity = e.capacity * 2 + 4
+    if not array_room(&e.entries, &e.capacity, e.count + 1, sizeof(EpochEntry)):
+        return False
     e.entries[e.count].epoch = epoch
     e.entries[e.count].start_offset = start_offset
     e.count += 1

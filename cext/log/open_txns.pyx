@@ -12,8 +12,10 @@ full, decided ones in between are removed first.
 Next on the data path: cext/log/producers.pyx.
 """
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memmove, memset
+
+from barnabas.cext.memory.array cimport array_room
 
 
 cdef void open_txns_init(OpenTxns* o) noexcept nogil:
@@ -57,21 +59,15 @@ cdef void _drop_decided(OpenTxns* o) noexcept nogil:
 
 
 cdef bint _reserve(OpenTxns* o) noexcept nogil:
-    cdef OpenTxn* grown
-    cdef int64_t capacity
     if o.end < o.capacity:
         return True
     if o.capacity:
         _drop_decided(o)
         if o.end <= o.capacity // 2:
             return True
-    capacity = o.capacity * 2 if o.capacity else 4
-    grown = <OpenTxn*>realloc(o.items, capacity * sizeof(OpenTxn))
-    if grown == NULL:
-        return o.end < o.capacity
-    o.items = grown
-    o.capacity = capacity
-    return True
+    return (
+        array_room(&o.items, &o.capacity, o.capacity + 1, sizeof(OpenTxn)) or o.end < o.capacity
+    )
 
 
 cdef bint open_txns_begin(OpenTxns* o, int64_t producer_id, int64_t first_offset) noexcept nogil:

@@ -20,7 +20,7 @@ Expiry (producer.id.expiration.ms) bounds the number of producers.
 Next on the data path: cext/log/leader_epochs.pyx.
 """
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memmove, memset
 
 from barnabas.cext.codec.buffer cimport buffer_i16, buffer_i32, buffer_i64, buffer_reserve
@@ -28,6 +28,7 @@ from barnabas.cext.codec.crc cimport crc32c
 from barnabas.cext.codec.cursor cimport Cursor, cursor_of
 from barnabas.cext.codec.endian cimport be16_load, be32_load, be32_store, be64_load
 from barnabas.cext.log.open_txns cimport open_txns_begin, open_txns_end, open_txns_free
+from barnabas.cext.memory.array cimport array_room
 from barnabas.cext.record.records cimport (
     ATTR_TRANSACTIONAL, BATCH_OVERHEAD, RECORDS_OK, RecordView, record_next,
 )
@@ -94,17 +95,10 @@ cdef bint _grow_slots(Producers* p) noexcept nogil:
 
 cdef Producer* producers_add(Producers* p, int64_t producer_id) noexcept nogil:
     cdef Producer* entry = producers_find(p, producer_id)
-    cdef Producer* grown
-    cdef int64_t capacity
     if entry != NULL:
         return entry
-    if p.count == p.capacity:
-        capacity = p.capacity + p.capacity // 2 + 4
-        grown = <Producer*>realloc(p.entries, capacity * sizeof(Producer))
-        if grown == NULL:
-            return NULL
-        p.entries = grown
-        p.capacity = capacity
+    if not array_room(&p.entries, &p.capacity, p.count + 1, sizeof(Producer)):
+        return NULL
     if (p.count + 1) * 4 > p.slot_count * 3 and not _grow_slots(p):
         return NULL
     entry = &p.entries[p.count]

@@ -23,12 +23,13 @@ Next on the data path: cext/log/recover.pyx.
 """
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memset
 
 from barnabas.cext.codec.endian cimport be16_load, be16_store, be64_load, be64_store
 from barnabas.cext.log.linked_file cimport own_file
 from barnabas.cext.log.segment cimport segment_fd, segment_find, segment_open_file
+from barnabas.cext.memory.array cimport array_room
 from barnabas.cext.memory.atomics cimport atomic_cas_i64, atomic_load_i64, atomic_store_i64
 from barnabas.cext.memory.sys cimport read_whole, write_whole
 from barnabas.cext.record.batch_at cimport BatchAt, SEGMENT_CORRUPT
@@ -55,15 +56,8 @@ cdef void aborted_txns_free(AbortedTxns* list) noexcept nogil:
 
 
 cdef bint aborted_txns_add(AbortedTxns* list, const AbortedTxn* aborted) noexcept nogil:
-    cdef AbortedTxn* grown
-    cdef int64_t capacity
-    if list.count == list.capacity:
-        capacity = list.capacity * 2 if list.capacity else 8
-        grown = <AbortedTxn*>realloc(list.items, capacity * sizeof(AbortedTxn))
-        if grown == NULL:
-            return False
-        list.items = grown
-        list.capacity = capacity
+    if not array_room(&list.items, &list.capacity, list.count + 1, sizeof(AbortedTxn)):
+        return False
     list.items[list.count] = aborted[0]
     list.count += 1
     return True

@@ -4,8 +4,9 @@ connection; and the list of those that wait for request memory, the longest wait
 Only the owning thread uses it. Next on the data path: cext/network/connection.pyx.
 """
 from libc.stdint cimport int64_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 
+from barnabas.cext.memory.array cimport array_room
 from barnabas.cext.memory.atomics cimport atomic_add_i64
 
 
@@ -50,17 +51,10 @@ cdef void _place(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef bint table_add(NetThread* t, Connection* c) noexcept nogil:
-    cdef Connection** heap
-    cdef int64_t capacity
     if t.by_id_count * 2 >= t.by_id_capacity and not _grow_map(t):
         return False
-    if t.heap_count == t.heap_capacity:
-        capacity = t.heap_capacity * 2 if t.heap_capacity else 64
-        heap = <Connection**>realloc(t.heap, capacity * sizeof(Connection*))
-        if heap == NULL:
-            return False
-        t.heap = heap
-        t.heap_capacity = capacity
+    if not array_room(&t.heap, &t.heap_capacity, t.heap_count + 1, sizeof(Connection*)):
+        return False
     _place(t, c)
     t.by_id_count += 1
     t.heap[t.heap_count] = c

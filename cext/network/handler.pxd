@@ -4,7 +4,7 @@ The reactor cuts frames and owns connections; a native handler answers some requ
 thread without the GIL. Neither imports the other: both use these structures.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 
 from barnabas.cext.codec.buffer cimport (
     Buffer, buffer_bytes, buffer_free, buffer_i8, buffer_i32, buffer_init,
@@ -12,6 +12,7 @@ from barnabas.cext.codec.buffer cimport (
 from barnabas.cext.codec.endian cimport be32_store
 from barnabas.cext.log.log cimport LogSlice
 from barnabas.cext.log.segment cimport segment_release
+from barnabas.cext.memory.array cimport array_room
 from barnabas.cext.memory.memory_limit cimport MemoryClaim
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.quotas cimport QuotaBinding, QuotaSensor
@@ -62,7 +63,7 @@ cdef struct Response:
     Buffer bytes                # size prefix included
     ResponseSlice* slices
     int32_t slice_count
-    int32_t slice_capacity
+    int64_t slice_capacity
     int64_t slice_bytes
 
 cdef struct Parked:
@@ -142,17 +143,10 @@ cdef inline void response_begin(Response* r, int32_t correlation_id, bint flexib
 cdef inline bint response_add_slice(Response* r, LogSlice* slice) noexcept nogil:
     """Adds a slice and takes over its reference. Returns False when memory ran out (the slice is
     released then)."""
-    cdef ResponseSlice* grown
-    cdef int32_t capacity
-    if r.slice_count == r.slice_capacity:
-        capacity = r.slice_capacity * 2 if r.slice_capacity else 4
-        grown = <ResponseSlice*>realloc(r.slices, capacity * sizeof(ResponseSlice))
-        if grown == NULL:
-            segment_release(slice.segment)
-            r.bytes.failed = True
-            return False
-        r.slices = grown
-        r.slice_capacity = capacity
+    if not array_room(&r.slices, &r.slice_capacity, r.slice_count + 1, sizeof(ResponseSlice)):
+        segment_release(slice.segment)
+        r.bytes.failed = True
+        return False
     r.slices[r.slice_count].after_byte = r.bytes.size
     r.slices[r.slice_count].slice = slice[0]
     r.slice_count += 1

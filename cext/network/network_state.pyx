@@ -4,10 +4,11 @@ All of it is C memory, guarded by mutexes or atomics; no thread holds a lock dur
 wait. Next on the data path: cext/network/connection.pyx.
 """
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
 from barnabas.cext.codec.buffer cimport Buffer, buffer_free
+from barnabas.cext.memory.array cimport array_room
 from barnabas.cext.memory.atomics cimport (
     atomic_add_i64, atomic_cas_i64, atomic_fence, atomic_load_i32, atomic_load_i64,
     atomic_store_i32, atomic_store_i64,
@@ -155,21 +156,13 @@ cdef bint inbox_post(NetThread* t, Mail* mail) noexcept nogil:
     cdef Inbox* box = &t.inbox
     cdef bint was_empty
     cdef bint posted = True
-    cdef int64_t capacity
-    cdef Mail* grown
     pthread_mutex_lock(&box.lock)
     was_empty = box.count == 0 and not box.wake_all
     if mail.kind == MAIL_WAKE and box.count and box.mails[box.count - 1].kind == MAIL_WAKE \
             and box.mails[box.count - 1].connection_id == mail.connection_id:
         pthread_mutex_unlock(&box.lock)
         return True
-    if box.count == box.capacity:
-        capacity = box.capacity * 2 if box.capacity else 64
-        grown = <Mail*>realloc(box.mails, capacity * sizeof(Mail))
-        if grown != NULL:
-            box.mails = grown
-            box.capacity = capacity
-    if box.count < box.capacity:
+    if array_room(&box.mails, &box.capacity, box.count + 1, sizeof(Mail)):
         box.mails[box.count] = mail[0]
         box.count += 1
     elif mail.kind == MAIL_WAKE:

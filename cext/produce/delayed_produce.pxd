@@ -27,7 +27,7 @@ cdef struct State:
     uint8_t* refused                # an error code for each topic of the request (0: none), or NULL
     Wait* waits
     int32_t wait_count
-    int32_t wait_capacity
+    int64_t wait_capacity
     Buffer response
     int64_t deadline_ns
 

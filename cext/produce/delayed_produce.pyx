@@ -8,7 +8,7 @@ smaller than min.insync.replicas. Kafka: DelayedProduce, Partition.checkEnoughRe
 Next on the data path: cext/partition/partitions.pyx.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from barnabas.cext.codec.buffer cimport buffer_free
@@ -17,6 +17,7 @@ from barnabas.cext.codec.error_codes cimport (
     ERROR_NONE, ERROR_NOT_ENOUGH_REPLICAS_AFTER_APPEND, ERROR_NOT_LEADER_OR_FOLLOWER,
     ERROR_REQUEST_TIMED_OUT, ERROR_UNKNOWN_TOPIC_OR_PARTITION,
 )
+from barnabas.cext.memory.array cimport array_room
 from barnabas.cext.memory.atomics cimport atomic_load_i32
 from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.network.handler cimport request_error
@@ -32,16 +33,9 @@ cdef Wait* state_wait_for(
     State* state, const Request* request, const Partition* p, int64_t required,
     int32_t leader_epoch,
 ) noexcept nogil:
-    cdef Wait* grown
     cdef Wait* wait
-    cdef int32_t capacity
-    if state.wait_count == state.wait_capacity:
-        capacity = state.wait_capacity * 2 if state.wait_capacity else 1
-        grown = <Wait*>realloc(state.waits, capacity * sizeof(Wait))
-        if grown == NULL:
-            return NULL
-        state.waits = grown
-        state.wait_capacity = capacity
+    if not array_room(&state.waits, &state.wait_capacity, state.wait_count + 1, sizeof(Wait)):
+        return NULL
     wait = &state.waits[state.wait_count]
     state.wait_count += 1
     memcpy(wait.watch.topic_id, p.topic_id, 16)

@@ -35,7 +35,7 @@ cdef struct VerifyWork:
     Buffer names
     VerifyPart* parts
     int32_t part_count
-    int32_t part_capacity
+    int64_t part_capacity
 
 cdef VerifyWork* verify_new(Table* table, const Request* request, const uint8_t* transactional_id, int32_t id_bytes) noexcept nogil
 # Adds a partition to the question, and begins a verification in its log. The caller is inside the

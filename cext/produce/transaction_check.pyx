@@ -17,7 +17,7 @@ for the answer until its own deadline. The producer gets an error code that its 
 knows. Next on the data path: cext/coordinator/transaction_steps.pyx.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from barnabas.cext.codec.buffer cimport buffer_bytes, buffer_free, buffer_init
@@ -37,6 +37,7 @@ from barnabas.cext.coordinator.transactional_ids cimport STEP_SETTLES
 from barnabas.cext.log.log_transactions cimport (
     log_begin_verification, log_end_verification,
 )
+from barnabas.cext.memory.array cimport array_room
 from barnabas.cext.memory.atomics cimport atomic_load_i64
 from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.partition.partitions cimport partition_again, table_epochs, watch_waits
@@ -63,15 +64,8 @@ cdef VerifyWork* verify_new(
 
 cdef bint verify_ask_for(VerifyWork* work, Partition* partition, const uint8_t* records) noexcept nogil:
     cdef VerifyPart* part
-    cdef VerifyPart* grown
-    cdef int32_t capacity
-    if work.part_count == work.part_capacity:
-        capacity = work.part_capacity * 2 if work.part_capacity else 2
-        grown = <VerifyPart*>realloc(work.parts, capacity * sizeof(VerifyPart))
-        if grown == NULL:
-            return False
-        work.parts = grown
-        work.part_capacity = capacity
+    if not array_room(&work.parts, &work.part_capacity, work.part_count + 1, sizeof(VerifyPart)):
+        return False
     part = &work.parts[work.part_count]
     memset(part, 0, sizeof(VerifyPart))
     part.records = records

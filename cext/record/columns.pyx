@@ -21,7 +21,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, P
 from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from barnabas.cext.codec.buffer cimport Buffer, buffer_free
@@ -31,6 +31,7 @@ from barnabas.cext.codec.inflate cimport (
     INFLATE_OK, inflated_free, inflated_init, inflated_reset, lz4_frame_decode,
     snappy_framed_decode,
 )
+from barnabas.cext.memory.array cimport array_room
 from barnabas.cext.record.column_pool cimport column_pool_give, column_pool_take
 from barnabas.cext.record.column_table cimport (
     COLUMNS_FULL, COLUMNS_NO_MEMORY, Binary, Mark, Table, Wanted, table_add_body, table_add_message,
@@ -60,16 +61,9 @@ STOPS = ("end", "cut off", "full", "past", "packed")    # by a WALK_ number
 
 cdef bint _walk_into(Walk* w, int64_t last_offset) noexcept nogil:
     """Activates the aborted transactions that begin at or before this offset."""
-    cdef Aborted* grown
-    cdef int64_t capacity
     while w.aborted_at < w.aborted_count and w.aborted[w.aborted_at].first_offset <= last_offset:
-        if w.active_count == w.active_capacity:
-            capacity = max(2 * w.active_capacity, 8)
-            grown = <Aborted*>realloc(w.active, capacity * sizeof(Aborted))
-            if grown == NULL:
-                return False
-            w.active = grown
-            w.active_capacity = capacity
+        if not array_room(&w.active, &w.active_capacity, w.active_count + 1, sizeof(Aborted)):
+            return False
         w.active[w.active_count] = w.aborted[w.aborted_at]
         w.active_count += 1
         w.aborted_at += 1

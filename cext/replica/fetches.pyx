@@ -46,7 +46,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 from barnabas.cext.codec.buffer cimport Buffer, buffer_free, buffer_i32, buffer_init
@@ -59,6 +59,7 @@ from barnabas.cext.log.log cimport (
     log_end_offset, log_flushed_offset, log_is_offline, log_start_offset,
 )
 from barnabas.cext.log.truncation cimport log_advance_start
+from barnabas.cext.memory.array cimport array_room
 from barnabas.cext.memory.atomics cimport atomic_load_i32
 from barnabas.cext.memory.condition cimport monotonic_now_ns
 from barnabas.cext.memory.epoch cimport EpochDomain, epoch_enter, epoch_leave
@@ -245,15 +246,9 @@ cdef class ReplicaFetches:
     cdef Follow* _made(self, bytes raw, bytes raw_id, int32_t index) except NULL:
         cdef Follow* f = <Follow*>calloc(1, sizeof(Follow))
         cdef char* name = <char*>malloc(len(raw) + 1)
-        cdef Follow** grown
-        cdef int64_t capacity
-        cdef bint fits = f != NULL and name != NULL
-        if fits and self.count == self.capacity:
-            capacity = self.capacity * 2 + 4
-            grown = <Follow**>realloc(self.items, capacity * sizeof(Follow*))
-            fits = grown != NULL
-            if fits:
-                self.items, self.capacity = grown, capacity
+        cdef bint fits = f != NULL and name != NULL and array_room(
+            &self.items, &self.capacity, self.count + 1, sizeof(Follow*)
+        )
         if fits:
             memcpy(name, PyBytes_AS_STRING(raw), len(raw))
             memcpy(f.wanted.topic_id, PyBytes_AS_STRING(raw_id), 16)
@@ -621,8 +616,6 @@ cdef class ReplicaFetches:
 
     cdef void _note(self, Follow* f, int kind, int64_t first, int64_t second, int64_t now_ns) noexcept nogil:
         """Records an event; the partition waits for Python, or is delayed."""
-        cdef Event* grown
-        cdef int64_t capacity
         if f != NULL and kind <= EVENT_LAST_WAITING:
             f.state = FOLLOW_WAITS
         elif f != NULL and EVENT_UNKNOWN_EPOCH <= kind <= EVENT_UNKNOWN_TOPIC:
@@ -630,13 +623,11 @@ cdef class ReplicaFetches:
             f.delayed_until_ns = now_ns + f.not_yet_ns
         elif f != NULL:
             f.delayed_until_ns = now_ns + self.backoff_ns
-        if self.event_count == self.event_capacity:
-            capacity = self.event_capacity * 2 + 8
-            grown = <Event*>realloc(self.events, capacity * sizeof(Event))
-            if grown == NULL:
-                self.events_lost = True
-                return
-            self.events, self.event_capacity = grown, capacity
+        if not array_room(
+            &self.events, &self.event_capacity, self.event_count + 1, sizeof(Event)
+        ):
+            self.events_lost = True
+            return
         self.events[self.event_count].follow = f
         self.events[self.event_count].kind = kind
         self.events[self.event_count].first = first
