@@ -49,6 +49,12 @@ def test_a_lost_race_is_looked_at_again_and_recorded(look, options):
     assert record == "tests/api/test_a.py::test_a\n"
 
 
+def test_tests_of_one_file_may_fail_together(look):
+    of_one_file = "".join(LOSES_ONCE.replace("{name}", f"{{name}}_{n}") for n in range(5))
+    status, said, record = look({"tests/api/test_a.py": of_one_file})
+    assert status == 0 and "5 passed" in said and record.count("test_a.py::") == 5
+
+
 def test_a_test_that_fails_again_fails_the_run(look):
     tests = {"tests/api/test_a.py": LOSES_ONCE, "tests/api/test_b.py": FAILS}
     status, said, record = look(tests)
@@ -58,7 +64,7 @@ def test_a_test_that_fails_again_fails_the_run(look):
 @pytest.mark.parametrize(
     ("tests", "why"),
     [
-        ({f"tests/api/test_{n}.py": LOSES_ONCE for n in "abcd"}, "4 tests failed"),
+        ({f"tests/api/test_{n}.py": LOSES_ONCE for n in "abcd"}, "4 files failed"),
         ({"tests/history/test_a.py": LOSES_ONCE}, "the first failure counts"),
         ({"tests/durability/test_a.py": LOSES_ONCE}, "the first failure counts"),
         ({"tests/simulation/test_a.py": LOSES_ONCE}, "the first failure counts"),
