@@ -64,6 +64,10 @@ class ArmedBroker:
     def clear_faults(self) -> None:
         assert self._asked("clear") == "cleared"
 
+    def advance(self, seconds: int) -> None:
+        """Moves its clock, as `Broker.clock.advance`."""
+        assert self._asked(f"advance {seconds}") == "advanced"
+
     def killed(self, within_s: float = 0.0) -> bool:
         """Returns whether the fault has fired, or fires within a time."""
         try:
@@ -80,8 +84,12 @@ class ArmedBroker:
         self.process.stdout.close()
 
 
-def answer_to(line: str, system: SystemCalls) -> object:
+def answer_to(line: str, broker: Broker) -> object:
     word, _, rest = line.partition(" ")
+    system: SystemCalls = broker.node.system
+    if word == "advance":
+        broker.clock.advance(seconds=int(rest))
+        return "advanced"
     if word == "calls":
         return json.dumps({kind: system.calls(kind) for kind in KINDS})
     if word == "fault":
@@ -101,7 +109,7 @@ def main(directory: str, *settings: str) -> None:
     with Broker(given | dict(row.split("=", 1) for row in settings)) as broker:
         print("ready", broker.bootstrap_servers, flush=True)
         for line in sys.stdin:
-            print(answer_to(line.rstrip("\n"), broker.node.system), flush=True)
+            print(answer_to(line.rstrip("\n"), broker), flush=True)
 
 
 if __name__ == "__main__":
