@@ -90,9 +90,11 @@ def test_failed_fdatasync_is_answered_with_an_error_and_never_with_success_later
 
 
 def test_one_flush_serves_many_waiting_producers(tmp_path):
+    """All wait for the flush that the first one began, and then for one more."""
     with broker_with(tmp_path) as b, wire_to(b) as wire:
         create(wire, "t")
-        b.node.system.fault("fdatasync", "delay", delay_ms=100, count=1000, path_contains="t-0")
+        handle = b.node.loaded.logs.get("t", 0).handle
+        hold = b.node.system.fault("fdatasync", "hold", path_contains="t-0")
         b.node.system.count_calls()
         before = b.node.system.calls("fdatasync")
         codes = []
@@ -104,8 +106,10 @@ def test_one_flush_serves_many_waiting_producers(tmp_path):
         threads = [threading.Thread(target=one) for _ in range(16)]
         for thread in threads:
             thread.start()
+        soon(lambda: handle.end_offset == 16 and b.node.system.fired(hold), "they do not write")
+        assert not codes
+        b.node.system.release(hold)
         for thread in threads:
             thread.join()
         assert codes == [0] * 16
         assert b.node.system.calls("fdatasync") - before <= 6
-        b.node.system.clear_faults()

@@ -3,6 +3,7 @@
 import time
 
 from node.test_settings import broker_with, create, produce, wire_to
+from waiting import soon
 
 OS = {"log.durability": "os"}
 
@@ -11,10 +12,8 @@ def flushed(broker, topic="t") -> int:
     return broker.node.loaded.logs.get(topic, 0).handle.flushed_offset
 
 
-def reaches(broker, offset, within_s=5.0, topic="t") -> bool:
-    give_up = time.monotonic() + within_s
-    while flushed(broker, topic) < offset and time.monotonic() < give_up:
-        time.sleep(0.01)
+def reaches(broker, offset, topic="t") -> bool:
+    soon(lambda: flushed(broker, topic) >= offset, "it is not flushed")
     return flushed(broker, topic) == offset
 
 
