@@ -4,12 +4,12 @@ import ctypes
 import logging
 import mmap
 import os
-import time
 from pathlib import Path
 
 import pytest
 from durability.test_recovery import read_from
 from node.test_settings import broker_with, create, fetch, files, produce, wire_to
+from waiting import soon
 
 from barnabas.storage.scrub import ROUND_MS
 
@@ -65,9 +65,7 @@ def test_damage_in_bytes_of_our_own_is_reported_counted_and_not_served(tmp_path,
         assert row.errorCode == 0, "nobody knows yet"
         with caplog.at_level(logging.ERROR, "barnabas.logs"):
             scrubbed(b)
-            give_up = time.monotonic() + 5
-            while not caplog.messages and time.monotonic() < give_up:
-                time.sleep(0.05)
+            soon(lambda: caplog.messages, "the damage is not logged")
         assert b.node.loaded.logs.corrupt_ranges == 1
         [line] = caplog.messages
         assert line.startswith(f"t-0: bytes 0 to {size} of {path} hold no valid batch")
