@@ -16,7 +16,7 @@ from cluster.disks import Disk
 from cluster.disks import missing as no_disk
 from confluent_kafka import Consumer, TopicPartition
 from durability.broker_process import BrokerProcess, free_port
-from history.model import Outcome, now
+from history.model import Outcome, Send, now
 from history.test_workload_h import (
     ALL,
     KINDS,
@@ -27,6 +27,7 @@ from history.test_workload_h import (
 )
 from history.workload import BROKER_SETTINGS, Workload, create_topics, name_of
 from long_form import pick
+from waiting import soon
 
 __all__ = ["seed"]  # a fixture
 pytestmark = [
@@ -37,6 +38,7 @@ pytestmark = [
 CUTS = pick(short=1, long=20)
 MEGABYTES = 512
 MORE_S = 3.0
+ACKNOWLEDGED_MIN = 100
 
 
 @pytest.fixture
@@ -57,6 +59,16 @@ def cut(broker: BrokerProcess, disk: Disk) -> None:
 
 def started(disk: Disk, port: int, durability: str) -> BrokerProcess:
     return BrokerProcess(disk.folder, port, BROKER_SETTINGS | {"log.durability": durability})
+
+
+def acknowledged(workload: Workload) -> list[Send]:
+    return [
+        send
+        for one in workload.history.operations()
+        if one.outcome == Outcome.OK
+        for send in one.sends
+        if send.offset is not None
+    ]
 
 
 def assert_sound(disk: Disk) -> None:
@@ -98,6 +110,7 @@ def test_a_power_cut_loses_records_with_os(disk, seed):
     workload = Workload(broker.address, seed)
     try:
         wait_until_all_go_on(workload, 0)
+        soon(lambda: len(acknowledged(workload)) > ACKNOWLEDGED_MIN, "hardly anything was done")
         workload.stop()
         cut(broker, disk)
         assert_sound(disk)
@@ -113,13 +126,7 @@ def test_a_power_cut_loses_records_with_os(disk, seed):
     finally:
         workload.stopping.set()
         broker.kill()
-    acknowledged = [
-        send
-        for one in workload.history.operations()
-        if one.outcome == Outcome.OK
-        for send in one.sends
-        if send.offset is not None
-    ]
-    lost = [send for send in acknowledged if send.offset not in kept[send.partition]]
-    print(f"seed {seed}: {len(lost)} of {len(acknowledged)} acknowledged records are lost")
-    assert len(acknowledged) > 100 and lost
+    sent = acknowledged(workload)
+    lost = [send for send in sent if send.offset not in kept[send.partition]]
+    print(f"seed {seed}: {len(lost)} of {len(sent)} acknowledged records are lost")
+    assert len(sent) > ACKNOWLEDGED_MIN and lost
