@@ -2,9 +2,10 @@
 
 It prints each step as a line of JSON before it takes the step: "open"
 with the whole transaction when its records and positions are written, "deciding" before it asks for
-the commit, "done" after the response. So the test knows the state at the kill.
+the commit, "aborting" before it aborts, "done" after the response. So the test knows the state at
+the kill. Its transaction number HELD stays open until the kill; with 0, none does.
 
-    python -m history.copy_client ADDRESS FIRST_VALUE SEED
+    python -m history.copy_client ADDRESS FIRST_VALUE SEED TIMEOUT_MS HELD
 """
 
 import json
@@ -18,7 +19,6 @@ from history.model import Operation, Outcome, dump, now
 from history.workload import COMMON, COPY, INPUT, PARTITIONS, Burst, ends_of, read_of, rows_of
 
 GROUP, TRANSACTIONAL_ID = "copiers", "copier"
-TIMEOUT_MS = 2000
 RECORDS_MAX = 12
 HELD_S_MAX = 0.05  # between the writes and the end
 COMMITTING = 0.8
@@ -30,14 +30,14 @@ def say(kind: str, operation: Operation | None = None, **more: int) -> None:
     sys.stdout.flush()
 
 
-def main(address: str, first_value: int, seed: str) -> None:
-    chance = random.Random(seed)
+def main(address: str, first_value: int, seed: str, timeout_ms: int, held: int) -> None:
+    chance, opened = random.Random(seed), 0
     producer = Producer(
         {
             "bootstrap.servers": address,
             "transactional.id": TRANSACTIONAL_ID,
-            "transaction.timeout.ms": TIMEOUT_MS,
-            "message.timeout.ms": TIMEOUT_MS,
+            "transaction.timeout.ms": timeout_ms,
+            "message.timeout.ms": timeout_ms,
             **COMMON,
         }
     )
@@ -79,12 +79,16 @@ def main(address: str, first_value: int, seed: str) -> None:
             sends=sends, reads=reads, commits=ends, **more,
         )  # fmt: skip
         say("open", known)
+        opened += 1
+        while opened == held:
+            time.sleep(1)
         time.sleep(chance.random() * HELD_S_MAX)
         if chance.random() < COMMITTING:
             say("deciding", at=(deciding := now()))
             producer.commit_transaction(30)
             known = replace(known, outcome=Outcome.OK, deciding=deciding)
         else:
+            say("aborting")
             producer.abort_transaction(30)
             fresh = True
         say("done", replace(known, ended=now()))
@@ -106,4 +110,4 @@ def begin_at_committed(consumer: Consumer, name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from durability.broker_process import BrokerProcess, free_port
 from history.checker import check
-from history.copy_client import GROUP, TIMEOUT_MS
+from history.copy_client import GROUP
 from history.last_read import ends, fetch_positions, scan, wait_until_stable
 from history.model import History, Operation, Outcome, now, parse
 from history.workload import (
@@ -35,9 +35,13 @@ from long_form import pick
 pytestmark = pytest.mark.takes(seconds=26)
 
 KILLS = pick(short=4, long=50)
-INPUT_BURSTS, BURST = 12, 60
+KINDS = ("open", "open", "open", "deciding")  # what a client has said before its kill
+MORE = 4  # transactions
+BURSTS_MIN, BURST = 12, 60
 VALUES = 1_000_000  # of each client
-ABORTED_S_MAX = TIMEOUT_MS / 1000 + 8.0
+# Of transactions: of one whose abort by the coordinator is waited for, and of the others.
+SHORT_MS, LONG_MS = 3000, 20_000
+ABORTED_S_MAX = SHORT_MS / 1000 + 8.0
 SAYS_S_MAX = 60.0
 INPUTS = [(INPUT, at) for at in range(PARTITIONS)]
 COPIES = [(COPY, at) for at in range(PARTITIONS)]
@@ -47,12 +51,14 @@ TESTS = Path(__file__).resolve().parents[1]
 class CopyClient:
     """The program, and its output."""
 
-    def __init__(self, address: str, number: int, seed: int) -> None:
+    def __init__(
+        self, address: str, number: int, seed: int, timeout_ms: int = LONG_MS, held: int = 0
+    ) -> None:
         self.rows: list[dict] = []
         self._said = threading.Condition()
         command = [sys.executable, "-m", "history.copy_client", address]
         self.process = subprocess.Popen(
-            [*command, str(number * VALUES), f"{seed}:{number}"],
+            [*command, str(number * VALUES), f"{seed}:{number}", str(timeout_ms), str(held)],
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | {"PYTHONPATH": str(TESTS)},
@@ -92,17 +98,17 @@ class CopyClient:
                 open_ = replace(open_, outcome=Outcome.UNKNOWN, deciding=row["at"])
             elif row["kind"] == "open":
                 open_ = parse(row["operation"])
-            else:
+            elif row["kind"] != "aborting":
                 found.append(parse(row["operation"]))
                 open_ = None
         return found + ([open_] if open_ is not None else [])
 
 
-def fill_input(address: str, history: History) -> None:
+def fill_input(address: str, history: History, bursts: int) -> None:
     """Records, every third burst of them in a transaction that is aborted."""
     producer = Producer({"bootstrap.servers": address, "transactional.id": "filler"})
     producer.init_transactions(30)
-    for at in range(INPUT_BURSTS):
+    for at in range(bursts):
         began, burst = now(), Burst()
         producer.begin_transaction()
         for number in range(BURST):
@@ -140,18 +146,23 @@ def kill_again_and_again(address: str, tmp_path: Path, seed: int, kills: int) ->
     history, last_said, waited = History(), [], []
     client = None
     try:
-        fill_input(address, history)
-        for number in range(1, kills + 1):
-            client = CopyClient(address, number, seed)
-            kind = chance.choice(["open", "open", "open", "deciding"])
-            client.wait_for(kind, chance.randint(1, 3))
+        fill_input(address, history, max(BURSTS_MIN, kills))
+        kinds = [KINDS[number % len(KINDS)] for number in range(kills)]
+        chance.shuffle(kinds)
+        for number, kind in enumerate(kinds, 1):
+            is_held, count = kind == "open" and number % 3 == 1, chance.randint(1, 3)
+            # The others go on beside the kill, but do not copy everything before a late one.
+            held = (SHORT_MS, count) if is_held else (LONG_MS, count + MORE)
+            client = CopyClient(address, number, seed, *held)
+            client.wait_for(kind, count)
             last_said.append(client.kill())
             for one in client.operations():
                 history.add(one)
-            if last_said[-1] == "open" and number % 3 == 1:
+            if is_held:
                 # The fault has an effect: readers must wait. It ends without help.
-                found = ends(address, COPIES)
-                assert any(stable < high for stable, high in found.values()), found
+                found, began = ends(address, COPIES), client.operations()[-1].began
+                is_late = now() > began + SHORT_MS * 1_000_000
+                assert is_late or any(stable < high for stable, high in found.values()), found
                 waited.append(wait_until_stable(address, COPIES))
         client = CopyClient(address, kills + 1, seed)
         deadline = time.monotonic() + SAYS_S_MAX
