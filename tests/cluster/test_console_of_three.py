@@ -17,7 +17,9 @@ pytestmark = pytest.mark.takes(seconds=8)
 def cluster(tmp_path_factory, zookeeper_server):
     folder = tmp_path_factory.mktemp("console")
     connect = zookeeper_server.connect(zookeeper_server.new_chroot())
-    with Cluster(folder, connect, console_port="0") as started:
+    # A broker that a test pauses stays alive for the others; one that stops says so.
+    settings = {"console_port": "0", "zookeeper_session_timeout_ms": "18000"}
+    with Cluster(folder, connect, **settings) as started:
         yield started
 
 
@@ -97,7 +99,7 @@ def test_a_reassignment_is_shown_while_it_lasts(cluster, tmp_path):
     plan = Path(tmp_path / "plan.json")
     plan.write_text('{"version":1,"partitions":[{"topic":"moving","partition":0,"replicas":[2]}]}')
     alive = cluster.brokers[1].address
-    cluster.brokers[2].pause()
+    cluster.brokers[2].pause(); import time; time.sleep(3)
     try:
         begun = run_command("cluster", "reassign", "--execute", str(plan), "-b", alive)
         assert begun.status == 0, begun.err
