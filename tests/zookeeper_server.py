@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from waiting import pause
 
 from barnabas.cli.zookeeper_process import command, free_port, missing
 
@@ -126,12 +127,7 @@ class ZooKeeperServer:
 
     def pause(self) -> None:
         """Stops every thread of the server: its connections stay open, and nothing is answered."""
-        os.kill(self.pid, signal.SIGSTOP)
-        tasks = Path(f"/proc/{self.pid}/task")
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        while any(_state(task) != "T" for task in tasks.iterdir()):
-            assert time.monotonic() < deadline, "the server does not stop"
-            time.sleep(0.001)
+        pause(self.pid)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
@@ -226,11 +222,3 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
         pytest.skip(reason)
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
-
-
-def _state(task: Path) -> str:
-    """The state of a thread as the kernel names it; T: stopped."""
-    try:
-        return (task / "stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:  # it has ended
-        return "T"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cluster.three_brokers import batches_in
 from compat.support import rival
+from waiting import pause
 
 KAFKA = "3.9.2"
 HEAP = ("-Xmx256m", rival.QUICK)
@@ -58,6 +59,13 @@ class KafkaProcess:
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self._kafka.pid, number)
+
+    def pause(self) -> None:
+        """Pauses the process (SIGSTOP); returns when it has stopped."""
+        pause(self._kafka.pid)
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """Kills the process (SIGKILL)."""

@@ -146,10 +146,10 @@ def test_it_follows_leads_and_takes_the_controllers_place(mixed):
 
     # The Kafka broker that leads and is the controller dies; barnabas is the only one that can
     # become the controller, because the other Kafka is stopped for that moment.
-    mixed.kafka[second].signal(signal.SIGSTOP)
+    mixed.kafka[second].pause()
     mixed.kill(first)
     soon(lambda: mixed.controller() == OURS, "barnabas does not take the controller's place")
-    mixed.kafka[second].signal(signal.SIGCONT)
+    mixed.kafka[second].resume()
     sender.wait_for_more()
     groups.step(mixed.servers)
     transactions.step(1)

@@ -107,7 +107,7 @@ def test_a_plan_is_carried_out(cluster, tmp_path):
 
 def test_a_move_to_a_broker_that_died_is_cancelled(cluster, tmp_path):
     create(cluster, "stuck", [1])
-    cluster.brokers[2].signal(19)  # SIGSTOP: registered for some time, and it fetches nothing
+    cluster.brokers[2].pause()  # it is registered for some time, and fetches nothing
     file = tmp_path / "plan.json"
     file.write_text('{"version":1,"partitions":[{"topic":"stuck","partition":0,"replicas":[2]}]}')
     alive = cluster.brokers[1].address

@@ -4,8 +4,6 @@ is copied once. The long form shows the same with three brokers of Kafka 3.9.2.
 
 test_workload_h_on_three.py has copiers with librdkafka, which may hang in this case."""
 
-import signal
-
 import pytest
 from cluster.acknowledged import Sender, read_all
 from cluster.java_copier import KAFKA as CLIENT
@@ -68,14 +66,14 @@ def test_both_go_on_while_their_coordinator_is_paused(cluster, tmp_path):  # noq
 
     try:
         both_go_on()
-        cluster.brokers[paused_id].signal(signal.SIGSTOP)
+        cluster.brokers[paused_id].pause()
         ask = next(broker_id for broker_id in cluster.brokers if broker_id != paused_id)
         for name, kind in ((COPIERS, GROUP), (names[0], TRANSACTION)):
             coordinated = (cluster, name, kind, ask)
             soon(lambda of=coordinated: coordinator(*of) != paused_id, "it does not move")
         both_go_on()
         sender.wait_for_more()
-        cluster.brokers[paused_id].signal(signal.SIGCONT)
+        cluster.brokers[paused_id].resume()
         both_go_on()
         sender.stop()
         count = len(sender.acknowledged) + len(sender.unplaced)

@@ -8,7 +8,6 @@ Kafka does: the long form shows the same with three brokers of Kafka 3.9.2.
 The checker judges the history of what clients were told by the coordinators of their time.
 """
 
-import signal
 import threading
 import time
 from pathlib import Path
@@ -72,7 +71,7 @@ class KafkaCluster:
     def __exit__(self, *_exc):
         for broker in self.brokers.values():
             if broker.is_running:
-                broker.signal(signal.SIGCONT)
+                broker.resume()
                 broker.kill()
 
 
@@ -357,7 +356,7 @@ def test_a_coordinator_paused_past_its_session_acknowledges_no_write(cluster, tm
     asked = {what: Asking(zombie) for what in calls}
     for one in asked.values():  # all connections are open, and served
         one.now(18, 0, request(18).cls())
-    zombie.signal(signal.SIGSTOP)
+    zombie.pause()
     for what, call in calls.items():
         asked[what].later(*call)
 
@@ -374,7 +373,7 @@ def test_a_coordinator_paused_past_its_session_acknowledges_no_write(cluster, tm
     clients.write(name, again, 2, ends=True)
     assert not any(one.is_answered for one in asked.values())
 
-    zombie.signal(signal.SIGCONT)
+    zombie.resume()
     answers = {what: one.answer() for what, one in asked.items() if what != "join"}
     assert committed(answers["commit"]) != OK, "a zombie acknowledged a commit"
     assert answers["end"].errorCode != OK, "a zombie ended a transaction"

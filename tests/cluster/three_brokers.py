@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cluster.network import Network
-from waiting import soon
+from waiting import pause
 
 from barnabas.cext.record.records import parse_header
 
@@ -98,10 +98,8 @@ class BrokerProcess:
 
     def pause(self) -> None:
         """Pauses the process (SIGSTOP); returns when it has stopped."""
-        self.signal(signal.SIGSTOP)
         assert self._process is not None
-        status = Path(f"/proc/{self._process.pid}/stat")
-        soon(lambda: status.read_text().rpartition(")")[2].split()[0] == "T", "it does not stop")
+        pause(self._process.pid)
 
     def resume(self) -> None:
         self.signal(signal.SIGCONT)

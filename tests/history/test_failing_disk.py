@@ -6,6 +6,7 @@ Each fault is proved by the number of calls that it struck, or by the answer to 
 """
 
 import errno
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from history.test_workload_h import seed, verdict_of, wait_until_all_go_on
 from history.workload import BROKER_SETTINGS, Workload, create_topics
 from long_form import pick
 from node.test_settings import batches, create, produce
+from waiting import pause
 
 __all__ = ["seed"]  # a fixture
 pytestmark = [
@@ -162,7 +164,9 @@ def test_one_of_two_log_directories_goes(tmp_path, disk, seed):
                 for folder in (first, disk.folder)
                 for path in folder.glob("probe-*")
             }
+            pause(broker.process.pid)  # as in test_power_cut.cut
             disk.cut_power()
+            broker.process.send_signal(signal.SIGCONT)
             deadline = time.monotonic() + 20
             while True:
                 errors = {at: produce(wire, "probe", b"v", partition=at).errorCode for at in there}

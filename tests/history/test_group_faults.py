@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import waiting
 from compat.support import Wire, create_topic
 from durability.broker_process import BrokerProcess, free_port
 from history.checker import check
@@ -94,11 +95,6 @@ def commits_of(member: Member) -> int:
     return sum(1 for row in rows if row["commits"] and row["outcome"] == Outcome.OK)
 
 
-def is_stopped(pid: int) -> bool:
-    states = [row.read_text() for row in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return all(state.rpartition(")")[2].split()[0] == "T" for state in states)
-
-
 def share(members: list[Member]) -> int:
     """Waits until exactly these members own all partitions. Returns the generation."""
 
@@ -139,8 +135,7 @@ def pause_past_the_session(member: Member, others: list[Member], chance: random.
 def pause(member: Member) -> None:
     """Returns when no thread of it runs, and its output has arrived."""
     assert member.process.stdout is not None
-    member.process.send_signal(signal.SIGSTOP)
-    soon(lambda: is_stopped(member.process.pid), "it does not stop")
+    waiting.pause(member.process.pid)
     soon(lambda: not select.select([member.process.stdout], [], [], 0)[0], "it is not read")
     time.sleep(READ_S)
 

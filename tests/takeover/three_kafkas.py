@@ -27,6 +27,7 @@ from compat.support import QUICK_HEAP, rival
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from takeover.kafka_before import READERS, RECORDED, TIMEOUT_S, commit, done
+from waiting import pause
 
 NEWS, PAIRS = "news", "pairs"
 REPLICAS = {NEWS: [[3, 1, 2], [1, 2, 3], [2, 3, 1]], PAIRS: [[3, 1], [1, 2], [2, 3]]}
@@ -146,7 +147,7 @@ class ThreeKafkas:
         producer = Producer(self._client | {"acks": "1"})
         self._send_lost(producer, b"before")
         for number in (1, 2):
-            os.kill(self.brokers[number].pid, signal.SIGSTOP)
+            pause(self.brokers[number].pid)
         try:
             for number in range(3):
                 self._send_lost(producer, b"%s: %d" % (LOST, number))

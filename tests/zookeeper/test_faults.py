@@ -12,7 +12,7 @@ from cluster.disks import missing as no_disk
 from compat.support import Wire
 from confluent_kafka import Producer
 from kafka.admin import KafkaAdminClient, NewTopic
-from waiting import soon
+from waiting import pause, soon
 from zookeeper_server import ZooKeeperServer
 
 from barnabas import Broker
@@ -252,7 +252,7 @@ def test_a_broker_starts_again_at_once_after_a_power_cut(own_server, brokers, tm
         command = start_command([f"{name}={value}" for name, value in settings.items()])
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
             soon(lambda: client.exists(path))
-            os.kill(process.pid, signal.SIGSTOP)
+            pause(process.pid)
             mounted[1].cut_power()
             process.kill()
         mounted[1].mount_again()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import signal
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -202,7 +201,7 @@ def record(release: str) -> dict[str, list[str]]:
                 _lose_directory(Path(folder) / "spare-2")
                 wanted = ["/log_dir_event_notification/log_dir_event_S"]
                 soon(lambda: wanted[0] in forms(server), "no note of the directory")
-                brokers[1].signal(signal.SIGSTOP)
+                brokers[1].pause()
                 producer = Producer({"bootstrap.servers": brokers[0].address, "acks": 1})
                 soon(lambda: _fallen_behind(producer, server), "the ISR does not shrink")
                 if protocol:
