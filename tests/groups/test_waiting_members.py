@@ -258,7 +258,7 @@ def test_a_stopping_broker_answers_waiting_requests(tmp_path):
         late.send(JOIN, 3, join_body(group="other"))
         assert late.waits() and follower.waits()
         began = time.monotonic()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 8
     assert follower.synced() == (COORDINATOR_NOT_AVAILABLE, b"")
     assert late.answer().errorCode == COORDINATOR_NOT_AVAILABLE
 
