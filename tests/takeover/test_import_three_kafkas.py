@@ -15,7 +15,7 @@ from takeover.three_kafkas import LOST, NEWS, PAIRS, ThreeKafkas, recorded
 from barnabas import Broker
 from barnabas.storage import checkpoints
 
-REAL = [("4.3.1", "kraft"), ("3.9.2", "zookeeper")]
+REAL = [("4.3.1", "kraft", 1), ("4.3.1", "kraft", 3), ("3.9.2", "zookeeper", 0)]
 # Followers may have fetched these before they stood still.
 PERHAPS = (b"before", b"%s: 0" % LOST)
 
@@ -108,11 +108,11 @@ def test_the_metadata_of_a_killed_broker_is_refused(tmp_path, capsys, record):
 
 @pytest.mark.java
 @pytest.mark.only_long
-@pytest.mark.parametrize(("version", "mode"), REAL)
-def test_three_real_brokers(tmp_path, capsys, version, mode):
+@pytest.mark.parametrize(("version", "mode", "controllers"), REAL)
+def test_three_real_brokers(tmp_path, capsys, version, mode, controllers):
     if reason := rival.missing(version):
         pytest.skip(reason)
-    with ThreeKafkas(version, tmp_path, mode) as before:
+    with ThreeKafkas(version, tmp_path, mode, controllers) as before:
         before.run()
         log_dirs = before.log_dirs
         check_divergence(log_dirs)
@@ -122,8 +122,9 @@ def test_three_real_brokers(tmp_path, capsys, version, mode):
         kept = {number: content(row) for number, row in log_dirs.items()}
         words = (*log_dirs.values(), *zookeeper)
         check_choice(import_to(capsys, tmp_path / "new", *words, "--dry-run"), log_dirs)
-        lines = import_to(capsys, tmp_path / "new", log_dirs[3], *zookeeper, status=1)
-        assert lines
+        line, *_ = import_to(capsys, tmp_path / "new", log_dirs[3], *zookeeper, status=1)
+        voters = ", ".join(map(str, range(1, controllers + 1)))
+        assert (f"of the controllers {voters} have all of them" in line) == (mode == "kraft")
         import_to(capsys, tmp_path / "new", *words)
         assert {number: content(row) for number, row in log_dirs.items()} == kept
         listener = f"PLAINTEXT://{before.brokers[1].address}"

@@ -9,7 +9,8 @@
     3    1 and 2 go on with new leader epochs; then 2 stops, and 1 leads alone
     4    1 stops. 2 is the only replica of pairs-2 that was in sync
 
-Of KRaft, 1 is the controller too. `python -m takeover.three_kafkas VERSION` (in tests/) writes
+Of KRaft, 1 is the controller too, or all three are (`controllers=3`): then 1, alone in the last
+steps, has no quorum, and leads on. `python -m takeover.three_kafkas VERSION` (in tests/) writes
 recorded/three-VERSION.tar.xz: the three log directories, and what was acknowledged.
 """
 
@@ -20,6 +21,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -50,8 +52,8 @@ class ThreeKafkas:
     """`acknowledged`: values that were acknowledged by all in sync, by topic and partition;
     `committed`: the group's offsets in NEWS."""
 
-    def __init__(self, version, folder, mode="kraft"):
-        self.version, self.mode = version, mode
+    def __init__(self, version, folder, mode="kraft", controllers=1):
+        self.version, self.mode, self._controllers = version, mode, controllers
         self.zookeeper = None
         self.brokers = {
             number: rival.Rival(version, folder / f"kafka-{number}", mode, heap=QUICK_HEAP)
@@ -67,9 +69,12 @@ class ThreeKafkas:
     def _settings(self, number, broker):
         if self.mode == "zookeeper":
             return ZOOKEEPER | {"broker.id": str(number)}
-        voter = f"127.0.0.1:{self.brokers[1].side_port}"
-        found = KRAFT | {"node.id": str(number), "controller.quorum.voters": f"1@{voter}"}
-        if number > 1:
+        voters = ",".join(
+            f"{voter}@127.0.0.1:{self.brokers[voter].side_port}"
+            for voter in range(1, self._controllers + 1)
+        )
+        found = KRAFT | {"node.id": str(number), "controller.quorum.voters": voters}
+        if number > self._controllers:
             found |= {"process.roles": "broker", "listeners": f"PLAINTEXT://{broker.address}"}
         return found
 
@@ -86,7 +91,8 @@ class ThreeKafkas:
             if self.zookeeper is not None:
                 broker.settings["zookeeper.connect"] = self.zookeeper.address
             self._stack.callback(broker.stop)
-            broker.start()
+        with ThreadPoolExecutor(len(self.brokers)) as pool:  # a quorum starts together
+            list(pool.map(rival.Rival.start, self.brokers.values()))
         servers = ",".join(broker.address for broker in self.brokers.values())
         self._client = {"bootstrap.servers": servers, "log_level": 0}
         self._admin = AdminClient(self._client)
