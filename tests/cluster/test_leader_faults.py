@@ -10,6 +10,7 @@ import time
 import pytest
 from cluster.faults import IDS, SESSION_S, ZOOKEEPER, Direct, rig
 from cluster.network import missing as no_network
+from waiting import soon
 from zookeeper_server import missing as no_zookeeper
 
 pytestmark = [pytest.mark.slow, pytest.mark.takes(seconds=60)]
@@ -62,7 +63,8 @@ def test_a_leader_paused_past_its_session_is_fenced_and_its_tail_truncated(three
     batches = three.finish(topic, sender)
     print(f"elected after {elected_s:.2f} s, {len(sender.acknowledged)} records, {batches} batches")
     assert elected_s < ELECTED_S
-    assert any(f"{topic}-0: truncated from offset" in line for line in stopped.lines)
+    said = f"{topic}-0: truncated from offset"
+    soon(lambda: any(said in line for line in list(stopped.lines)), "it says nothing")
     last = tail[-1]
     for broker in three.brokers.values():
         assert all(last not in batch for _offset, _epoch, batch in broker.batches(topic, 0))
@@ -85,7 +87,8 @@ def test_an_isolated_leader_is_replaced_and_comes_back(three):
     batches = three.finish(topic, sender)
     print(f"elected after {elected_s:.2f} s, {len(sender.acknowledged)} records, {batches} batches")
     assert elected_s < ELECTED_S
-    assert any("session in ZooKeeper" in line for line in three.brokers[leader].lines[before:])
+    lines = three.brokers[leader].lines
+    soon(lambda: any("session in ZooKeeper" in row for row in lines[before:]), "it says nothing")
 
 
 @pytest.mark.only_long

@@ -23,6 +23,7 @@ TOOL = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 IDS = (1, 2)
 RECORD_BYTES, RECORDS = 10_000, 300
+SLOW = 30_000  # bytes/s: a move takes 100 s
 
 
 class Brokers:
@@ -117,7 +118,7 @@ def test_a_kill_while_a_replica_moves(two, node_id):
     topic = f"killed-{node_id}"
     two.create(topic, IDS)
     path = two.other(topic, node_id)
-    two.limit(node_id, 100_000)
+    two.limit(node_id, SLOW)
     words = ("cluster", "reassign", "--execute", "-", "-b", two.address)
     directories = dict.fromkeys(IDS, "any") | {node_id: path}
     assert run_command(*words, stdin=plan(topic, directories)).status == 0

@@ -61,6 +61,7 @@ class BrokerProcess:
         self.address = ""  # of the first listener
         self._listener = self._given["listeners"].partition("://")[0]
         self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
 
     def start(self) -> BrokerProcess:
         """Starts the broker; from the second start on with the port that it had. Raises
@@ -73,7 +74,8 @@ class BrokerProcess:
             command, stderr=subprocess.PIPE, text=True, env=environment
         )
         ready, began = threading.Event(), len(self.lines)
-        threading.Thread(target=self._read, args=(ready,), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(ready,), daemon=True)
+        self._reader.start()
         said = ready.wait(READY_S) and any("ready:" in line for line in self.lines[began:])
         assert said and self.address, "\n".join(self.lines[began:])
         self._given["listeners"] = f"{self._listener}://{self.address}"
@@ -116,8 +118,11 @@ class BrokerProcess:
         return self.wait()
 
     def wait(self) -> int:
-        assert self._process is not None
-        return self._process.wait(ENDS_S)
+        """Returns the exit status; then `lines` has all that it said."""
+        assert self._process is not None and self._reader is not None
+        status = self._process.wait(ENDS_S)
+        self._reader.join(ENDS_S)
+        return status
 
     def batches(self, topic: str, partition: int) -> Iterator[tuple[int, int, bytes]]:
         """Returns the batches of one partition, as `batches_in`. The broker must be stopped."""
