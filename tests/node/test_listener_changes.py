@@ -27,7 +27,7 @@ def listening(admin):
 
 
 def refuses(port):
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
@@ -134,7 +134,7 @@ def test_a_listener_in_a_freed_place_is_not_closed():
             other.start()
         try:
             end, rounds = time.monotonic() + 3, 0
-            while time.monotonic() < end:
+            while time.monotonic() < end or rounds <= 100:
                 try:
                     port = served.reactor.listen("OTHER", "127.0.0.1", 0)
                 except ValueError:  # no slot is free yet

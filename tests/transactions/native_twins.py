@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from compat.support import create_topic
 from transactions.dialogue import SETTINGS, Talk
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.cext.coordinator.transaction_handler import TransactionHandler
@@ -174,13 +175,16 @@ class Writer(Talk):
             time.sleep(0.002)
 
 
-def side_by_side(produce, over):
-    """Runs produce(number) in six threads until `over` is set after a while."""
+def side_by_side(produce, over, is_enough):
+    """Runs produce(number) in six threads until `over` is set: after a while, when is_enough()."""
     threads = [threading.Thread(target=produce, args=(at,), daemon=True) for at in range(6)]
     for one in threads:
         one.start()
     over.wait(3)
-    over.set()
+    try:
+        soon(is_enough, "hardly anything was done")
+    finally:
+        over.set()
     for one in threads:
         one.join(PATIENCE_S)
 

@@ -285,7 +285,7 @@ def test_batches_go_to_partitions_that_were_added(broker):
 def test_offsets_of_many_producers_while_others_look(broker):
     over = threading.Event()
     failures: list[str] = []
-    counts = []
+    counts, tries = [], [0] * 6
 
     def produce(at):
         writer = Writer(broker, f"many-{at}")
@@ -295,6 +295,7 @@ def test_offsets_of_many_producers_while_others_look(broker):
         last, tried = 0, 0
         while not over.is_set():
             tried += 1
+            tries[at] = tried
             committed = tried % 3 != 0
             told = [
                 writer.add_offsets(writer.producer),
@@ -319,7 +320,7 @@ def test_offsets_of_many_producers_while_others_look(broker):
 
     looker = threading.Thread(target=look, daemon=True)
     looker.start()
-    side_by_side(produce, over)
+    side_by_side(produce, over, lambda: sum(tries) > 10)
     looker.join(10)
     assert failures == [] and len(counts) == 6
     assert native_of(broker).served > sum(counts) > 10

@@ -336,7 +336,7 @@ def test_offsets_of_many_producers_while_others_look(broker):
     marker of an earlier one, and none misses its own."""
     over = threading.Event()
     failures: list[str] = []
-    counts = []
+    counts, tries = [], [0] * 6
 
     def produce(at):
         writer = Writer(broker, f"many-{at}")
@@ -346,6 +346,7 @@ def test_offsets_of_many_producers_while_others_look(broker):
         last, tried = 0, 0
         while not over.is_set():
             tried += 1
+            tries[at] = tried
             committed = tried % 3 != 0
             told = [
                 writer.add_offsets(writer.producer),
@@ -363,7 +364,7 @@ def test_offsets_of_many_producers_while_others_look(broker):
         counts.append(tried)
         writer.wire.close()
 
-    side_by_side(produce, over)
+    side_by_side(produce, over, lambda: sum(tries) > 100)
     assert failures == [] and len(counts) == 6
     assert native_of(broker).served > sum(counts) > 100
 

@@ -337,13 +337,14 @@ def test_many_producers_while_others_look(broker):
     """All records and offsets of a committed transaction are there, and none of an aborted one."""
     over = threading.Event()
     failures: list[str] = []
-    counts = []
+    counts, tries = [], [0] * 6
 
     def produce(at):
         writer = writer_of(broker, f"many-{at}")
         last, tried, kept = 0, 0, 0
         while not over.is_set():
             tried += 1
+            tries[at] = tried
             committed = tried % 3 != 0
             told = [
                 writer.produce(writer.producer, 0, version=PRODUCE, partition=at, settle=False)[0],
@@ -365,6 +366,6 @@ def test_many_producers_while_others_look(broker):
         counts.append(tried)
         writer.wire.close()
 
-    side_by_side(produce, over)
+    side_by_side(produce, over, lambda: sum(tries) > 160)
     assert failures == [] and len(counts) == 6
     assert native_of(broker).served > sum(counts) - 60 > 100
