@@ -39,7 +39,7 @@ def configs_of(admin, topic):
 def test_administration_and_a_restart(brokers, connect):
     broker = brokers.start(connect)
     admin = admin_of(broker)
-    admin.create_topics([NewTopic("kept", 2, 1, topic_configs={"retention.ms": "1000"})])
+    admin.create_topics([NewTopic("kept", 2, 1, topic_configs={"retention.ms": "86400000"})])
     admin.create_topics([NewTopic("gone", 1, 1)])
     with pytest.raises(TopicAlreadyExistsError):
         admin.create_topics([NewTopic("kept", 1, 1)])

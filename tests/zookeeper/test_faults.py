@@ -277,14 +277,14 @@ def test_the_registration_goes_when_the_session_ends(tmp_path, brokers, zk):
         settings = brokers.settings(server.connect(CHROOT)) | {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "zookeeper.session.timeout.ms": "1000",
+            "zookeeper.connection.timeout.ms": "60000",
             "metrics.port": "-1",
         }
         command = start_command([f"{name}={value}" for name, value in settings.items()])
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            for line in process.stderr:
-                if "ready:" in line:
-                    break
+            assert any("ready:" in line for line in process.stderr)
             client = zk(server)
-            assert client.get_children(f"{CHROOT}/brokers/ids") == ["1"]
+            # A pause of more than a second ends the session, and the next one follows.
+            soon(lambda: client.get_children(f"{CHROOT}/brokers/ids") == ["1"])
             os.kill(process.pid, signal.SIGKILL)
         soon(lambda: client.get_children(f"{CHROOT}/brokers/ids") == [])

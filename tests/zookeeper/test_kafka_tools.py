@@ -50,14 +50,14 @@ def test_topics_of_kafka_topics(brokers, connect, tool):
 
     broker = brokers.start(connect)
     state = broker.node.cluster
-    config = ("--config", "retention.ms=1000")
+    config = ("--config", "retention.ms=86400000")
     two = ("--partitions", "2", "--replication-factor", "1")
     assert "Created topic t." in topics("--create", "--topic", "t", *two, *config)
     soon(lambda: (t := state().topic("t")) and all(p.state for p in t.partitions.values()))
     assert produced(broker, "t", 1)
     topic_id = state().topic("t").topic_id
     assert topic_id and broker.node.dynamic
-    assert dict(state().config("topics", "t")) == {"retention.ms": "1000"}
+    assert dict(state().config("topics", "t")) == {"retention.ms": "86400000"}
 
     topics("--alter", "--topic", "t", "--partitions", "3")
     soon(lambda: len(state().topic("t").partitions) == 3)
