@@ -16,8 +16,10 @@ pytestmark = pytest.mark.takes(seconds=25)
 def cluster(tmp_path_factory, zookeeper_server):
     folder = tmp_path_factory.mktemp("commands")
     connect = zookeeper_server.connect(zookeeper_server.new_chroot())
-    # The controller's own elections would be before those of the test on a slow machine.
-    with Cluster(folder, connect, auto_leader_rebalance_enable="false") as started:
+    # The controller's own elections would be before those of the test on a slow machine. A paused
+    # broker is registered while the commands of a test run.
+    settings = {"auto_leader_rebalance_enable": "false", "zookeeper_session_timeout_ms": "30000"}
+    with Cluster(folder, connect, **settings) as started:
         started.folder, started.connect = folder, connect
         yield started
 
@@ -60,7 +62,10 @@ def test_a_stopped_broker_shows_and_its_leadership_comes_back_by_elect(cluster):
     assert document(cluster, "under-replicated") == []
     cluster.brokers[3].stop()
     alive = cluster.brokers[1].address
-    rows = json.loads(run_command("cluster", "under-replicated", "--json", "-b", alive).text)
+    under_replicated = ("cluster", "under-replicated", "--json", "-b", alive)
+    rows = soon(
+        lambda: json.loads(run_command(*under_replicated).text), "broker 1 does not hear of it"
+    )
     assert [(row["topic"], row["partition"], row["leader"]) for row in rows] == [("watched", 0, 1)]
     assert rows[0]["inSync"] == [1] and rows[0]["leaderEpoch"] >= 1
     sick = run_command("cluster", "health", "-b", alive)
@@ -118,7 +123,7 @@ def test_a_move_to_a_broker_that_died_is_cancelled(cluster, tmp_path):
     cancelled = run_command("cluster", "reassign", "stuck", "--cancel", "-b", alive)
     assert cancelled.status == 0 and "cancelled 1 move" in cancelled.err
     assert json.loads(run_command("cluster", "reassign", "--json", "-b", alive).text) == []
-    cluster.brokers[2].signal(18)
+    cluster.brokers[2].resume()
     soon(lambda: ran(cluster, "health").status == 0, "broker 2 does not come back")
     run_command("topics", "delete", "stuck", "-b", cluster.bootstrap_servers)
 

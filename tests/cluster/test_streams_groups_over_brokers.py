@@ -50,7 +50,7 @@ def test_a_group_goes_on_at_the_next_coordinator(shared_zookeeper, tmp_path):
         third = StreamsMember(cluster.brokers[after].address, "g", "t", member="c")
         for member in members:
             member.address = cluster.brokers[after].address
-            assert member.beat().errorCode == 0
+        soon(lambda: beat_all(members), "the next coordinator does not load the group")
         assert ([m.epoch for m in members], [m.active for m in members]) == (epochs, tasks)
         (now,) = described(first.address, "g")
         assert (now.groupEpoch, now.topology) == (was.groupEpoch, was.topology)
