@@ -207,9 +207,13 @@ cdef int segment_recover(
 
 
 cdef int segment_cut_tail(Segment* segment, System* system, int64_t valid_bytes) noexcept nogil:
+    """Cuts off the bytes from `valid_bytes` on, and flushes that: the next segment may begin at this
+    end, and recovery would not read this one again after a power cut that brings the bytes back."""
     cdef int status = segment_own_log(segment, system, valid_bytes)
     if status == 0:
         status = system.ftruncate(system, segment.fd, valid_bytes)
+    if status == 0:
+        status = system.fdatasync(system, segment.fd)
     if status == 0:
         segment.size_bytes = valid_bytes
     return status

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 from api.admin_calls import admin_on
+from oracle.log_builder import Disk, batch
 
 STORAGE_ERROR = 56
 
@@ -67,3 +68,20 @@ def test_a_failed_flush_waits_for_a_restart(tmp_path, error):
         assert [produce_after(a, 10) for _ in range(3)] == [STORAGE_ERROR] * 3
     with admin_on(tmp_path) as a:
         assert a.produce("t") == 0
+
+
+def test_recovery_flushes_the_end_of_a_segment_that_it_cuts(tmp_path):
+    """The next segment begins there: after a power cut recovery would not read this one again,
+    and would find the damage only when it needs the records before it."""
+    disk = Disk(tmp_path)
+    log = disk.open(clean=True)
+    log.append(bytearray(batch(b"kept")))
+    log.close(clean=False)
+    with open(disk.file(0, ".log"), "ab") as file:
+        file.write(b"torn")
+    rule = disk.system.fault("fdatasync", "error", errno=errno.EIO, path_contains=".log")
+    with pytest.raises(OSError, match="cannot cut segment"):
+        disk.open()
+    assert disk.system.fired(rule)
+    disk.system.clear_faults()
+    assert disk.open().end_offset == 1
