@@ -29,7 +29,15 @@ static inline ssize_t real_pwritev(int fd, const struct iovec *parts, int count,
     /* One part, as most writes have, is cheaper without a vector. */
     REPEAT(ssize_t, count == 1 ? pwrite(fd, parts->iov_base, parts->iov_len, at)
                                : pwritev(fd, parts, count, at))
-static inline int real_fdatasync(int fd) REPEAT(int, fdatasync(fd))
+static inline int sync_once(int fd) REPEAT(int, fdatasync(fd))
+/* After a failure the kernel takes the pages for clean: they stay in memory, a restarted broker would
+   read them, and the next fdatasync would succeed without writing them. So they are dropped, and the
+   next reader gets what the disk has. */
+static inline int real_fdatasync(int fd) {
+    int status = sync_once(fd);
+    if (status < 0) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    return status;
+}
 static inline int real_ftruncate(int fd, int64_t n) REPEAT(int, ftruncate(fd, n))
 /* A file of a log is never a link: who may write to a log directory would choose what is written. */
 static inline int real_open(const char *path, int flags, int mode)

@@ -2,7 +2,8 @@
    in the order in which the calls were made: one call at a time, and its record behind it. A call
    that sends something over a socket has a record before it. recorder_mark() adds text of the test.
    Without RECORDED_CALLS the records stay in memory, and the process takes them: recorder_kept(),
-   recorder_forget(). recorder_limit() says how many more calls are recorded.
+   recorder_forget(). recorder_limit() says how many more calls are recorded, and recorder_fail()
+   lets calls below a directory fail with EIO, as long as calls are recorded.
    tests/durability/recording.py reads the records. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,7 +22,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { CREATE = 1, WRITE, TRUNCATE, SYNC, RENAME, UNLINK, MKDIR, RMDIR, SYNC_ALL, SEND, MARK };
+enum { CREATE = 1, WRITE, TRUNCATE, SYNC, RENAME, UNLINK, MKDIR, RMDIR, SYNC_ALL, SEND, MARK,
+       FAILED, EVICT };
 
 struct header {
     uint32_t call, path_bytes, target_bytes, data_bytes;
@@ -35,8 +37,14 @@ static size_t folder_bytes;
 static int out = -1; /* -1: the records stay in memory */
 static int is_on;
 static long left = -1; /* calls that are recorded yet; -1: all */
+static int is_paused;
 static char *kept;
 static size_t kept_bytes, kept_space;
+
+static char failing[PATH_MAX]; /* below which calls fail */
+static size_t failing_bytes;
+static unsigned failing_calls; /* 1 << CREATE for opening, 1 << WRITE, ... */
+static long failing_after, failing_count; /* so many calls work, and so many fail; -1: all */
 
 #define REAL(result, name, ...) \
     static result (*real)(__VA_ARGS__); \
@@ -84,8 +92,46 @@ void recorder_limit(long calls)
 {
     pthread_mutex_lock(&lock);
     left = calls;
-    is_on = calls != 0;
+    is_on = calls != 0 && !is_paused;
     pthread_mutex_unlock(&lock);
+}
+
+/* Records nothing until it is called with 0. */
+void recorder_pause(int pauses)
+{
+    pthread_mutex_lock(&lock);
+    is_paused = pauses;
+    is_on = left != 0 && !is_paused;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Lets `count` of the `calls` below `path` fail with EIO, after `after` that work. A count of 0 ends
+   this, -1 lets all fail. Each has a record FAILED. */
+void recorder_fail(const char *path, unsigned calls, long after, long count)
+{
+    pthread_mutex_lock(&lock);
+    failing_bytes = strlen(path);
+    snprintf(failing, sizeof failing, "%s", path);
+    failing_calls = calls;
+    failing_after = after;
+    failing_count = count;
+    pthread_mutex_unlock(&lock);
+}
+
+/* The caller holds the lock. */
+static int fails(uint32_t call, const char *path, uint64_t inode)
+{
+    if (!failing_count || !(failing_calls >> call & 1) || strncmp(path, failing, failing_bytes)
+        || (path[failing_bytes] && path[failing_bytes] != '/'))
+        return 0;
+    if (failing_after > 0) {
+        failing_after--;
+        return 0;
+    }
+    if (failing_count > 0) failing_count--;
+    record(FAILED, path, NULL, &call, sizeof call, inode, 0);
+    errno = EIO;
+    return 1;
 }
 
 long recorder_left(void) { return left; }
@@ -166,14 +212,15 @@ static int opened(int at, const char *name, int flags, mode_t mode)
 {
     char path[PATH_MAX];
     struct stat found;
-    int fd, recorded, made;
+    int fd, recorded, made, changes;
     REAL(int, "openat", int, const char *, int, ...);
-    recorded = (flags & (O_CREAT | O_TRUNC)) && resolve(at, name, path);
+    changes = flags & (O_CREAT | O_TRUNC);
+    recorded = (changes || failing_count) && resolve(at, name, path);
     if (!recorded) return real(at, name, flags, mode);
     pthread_mutex_lock(&lock);
     made = lstat(path, &found) != 0;
-    fd = real(at, name, flags, mode);
-    if (fd >= 0 && !fstat(fd, &found)) {
+    fd = fails(CREATE, path, 0) ? -1 : real(at, name, flags, mode);
+    if (changes && fd >= 0 && !fstat(fd, &found)) {
         if (made) record(CREATE, path, NULL, NULL, 0, found.st_ino, 0);
         else if (flags & O_TRUNC) record(TRUNCATE, path, NULL, NULL, 0, found.st_ino, 0);
     }
@@ -221,7 +268,7 @@ static ssize_t written_at(int fd, const struct iovec *parts, int count, int64_t 
     REAL(ssize_t, "pwritev64", int, const struct iovec *, int, int64_t);
     if (!described(fd, path, &found)) return real(fd, parts, count, position);
     pthread_mutex_lock(&lock);
-    bytes = real(fd, parts, count, position);
+    bytes = fails(WRITE, path, found.st_ino) ? -1 : real(fd, parts, count, position);
     record_parts(path, found.st_ino, parts, count, bytes, position);
     pthread_mutex_unlock(&lock);
     return bytes;
@@ -238,7 +285,7 @@ static ssize_t written(int fd, const struct iovec *parts, int count)
         return real(fd, parts, count);
     }
     pthread_mutex_lock(&lock);
-    bytes = real(fd, parts, count);
+    bytes = fails(WRITE, path, found.st_ino) ? -1 : real(fd, parts, count);
     if (bytes > 0)
         record_parts(path, found.st_ino, parts, count, bytes, lseek(fd, 0, SEEK_CUR) - bytes);
     pthread_mutex_unlock(&lock);
@@ -284,7 +331,7 @@ ssize_t pwritev64(int fd, const struct iovec *parts, int count, off64_t position
         REAL(int, #name, int __VA_ARGS__); \
         if (!described(fd, path, &found)) return real given; \
         pthread_mutex_lock(&lock); \
-        status = real given; \
+        status = fails(call, path, found.st_ino) ? -1 : real given; \
         if (!status) record(call, path, NULL, NULL, 0, found.st_ino, at_position); \
         pthread_mutex_unlock(&lock); \
         return status; \
@@ -296,6 +343,26 @@ OF_FILE(syncfs, SYNC_ALL, 0, (fd))
 OF_FILE(ftruncate, TRUNCATE, bytes, (fd, bytes), , off_t bytes)
 OF_FILE(ftruncate64, TRUNCATE, bytes, (fd, bytes), , off64_t bytes)
 
+int posix_fadvise(int fd, off_t position, off_t bytes, int advice)
+{
+    char path[PATH_MAX];
+    struct stat found;
+    int status;
+    REAL(int, "posix_fadvise", int, off_t, off_t, int);
+    if (advice != POSIX_FADV_DONTNEED || !described(fd, path, &found))
+        return real(fd, position, bytes, advice);
+    pthread_mutex_lock(&lock);
+    status = real(fd, position, bytes, advice);
+    if (!status) record(EVICT, path, NULL, NULL, 0, found.st_ino, 0);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+int posix_fadvise64(int fd, off64_t position, off64_t bytes, int advice)
+{
+    return posix_fadvise(fd, position, bytes, advice);
+}
+
 /* --------------------------------------------------------------------------------------- names */
 
 static int renamed(int at, const char *source, int to, const char *target, unsigned flags)
@@ -306,7 +373,8 @@ static int renamed(int at, const char *source, int to, const char *target, unsig
     recorded = resolve(at, source, path) | resolve(to, target, target_path);
     if (!recorded) return real(at, source, to, target, flags);
     pthread_mutex_lock(&lock);
-    status = real(at, source, to, target, flags);
+    status = fails(RENAME, path, 0) || fails(RENAME, target_path, 0)
+                 ? -1 : real(at, source, to, target, flags);
     if (!status) record(RENAME, path, target_path, NULL, 0, 0, 0);
     pthread_mutex_unlock(&lock);
     return status;
@@ -334,7 +402,7 @@ static int unlinked(int at, const char *name, int flags)
     REAL(int, "unlinkat", int, const char *, int);
     if (!resolve(at, name, path)) return real(at, name, flags);
     pthread_mutex_lock(&lock);
-    status = real(at, name, flags);
+    status = fails(flags & AT_REMOVEDIR ? RMDIR : UNLINK, path, 0) ? -1 : real(at, name, flags);
     if (!status) record(flags & AT_REMOVEDIR ? RMDIR : UNLINK, path, NULL, NULL, 0, 0, 0);
     pthread_mutex_unlock(&lock);
     return status;
@@ -352,7 +420,7 @@ int mkdirat(int at, const char *name, mode_t mode)
     REAL(int, "mkdirat", int, const char *, mode_t);
     if (!resolve(at, name, path)) return real(at, name, mode);
     pthread_mutex_lock(&lock);
-    status = real(at, name, mode);
+    status = fails(MKDIR, path, 0) ? -1 : real(at, name, mode);
     if (!status && !lstat(path, &found)) record(MKDIR, path, NULL, NULL, 0, found.st_ino, 0);
     pthread_mutex_unlock(&lock);
     return status;

@@ -14,6 +14,10 @@ What the disk keeps of what was not flushed: of the names in a directory, all ch
 them (journaled file systems keep their order; fsync of a file does not keep its name); of a file,
 all changes up to one of them, and of later writes some pages, or the first bytes. A file that was
 made longer has zeros where a write is lost. `Choice` says how much of it.
+
+A flush that fails loses what it should have flushed: the kernel takes it for clean, so that it
+stays in memory, and a later flush does not write it. Only POSIX_FADV_DONTNEED takes it out of
+memory.
 """
 
 from __future__ import annotations
@@ -25,7 +29,8 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -33,12 +38,15 @@ from typing import NamedTuple
 SOURCE = Path(__file__).with_name("recorder.c")
 TESTS = Path(__file__).resolve().parents[1]
 HEADER = struct.Struct("<IIIIQq")
-NAMES = "create write truncate sync rename unlink mkdir rmdir sync_all send mark".split()
+NAMES = (
+    "create write truncate sync rename unlink mkdir rmdir sync_all send mark failed evict".split()
+)
 PAGE_BYTES = 4096
 
 
 class Call(NamedTuple):
-    """`position` of a write, or the size after a truncation. `target` of a rename."""
+    """`position` of a write, or the size after a truncation. `target` of a rename. `data` of a
+    write, and of a call that failed: its name."""
 
     name: str
     path: str
@@ -87,6 +95,8 @@ def _calls(content: bytes) -> Iterator[Call]:
             parts.append(content[at : at + size])
             at += size
         path, target, data = parts
+        if NAMES[kind - 1] == "failed":
+            data = NAMES[int.from_bytes(data, sys.byteorder) - 1].encode()
         yield Call(NAMES[kind - 1], os.fsdecode(path), os.fsdecode(target), data, inode, position)
 
 
@@ -107,6 +117,22 @@ class OwnCalls:
     def limit(self, count: int) -> None:
         """Records `count` more calls, and then none; -1: all."""
         self._library.recorder_limit(ctypes.c_long(count))
+
+    def fail(self, folder: Path, names: Collection[str], after: int, count: int) -> None:
+        """Lets `count` calls with these names below a folder fail with EIO, after `after` that
+        work; -1: all. They fail only while calls are recorded."""
+        kinds = sum(2 << NAMES.index(name) for name in names)
+        numbers = ctypes.c_long(after), ctypes.c_long(count)
+        self._library.recorder_fail(os.fsencode(folder), ctypes.c_uint(kinds), *numbers)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Records nothing in its block."""
+        self._library.recorder_pause(1)
+        try:
+            yield
+        finally:
+            self._library.recorder_pause(0)
 
     @property
     def is_over(self) -> bool:
@@ -157,14 +183,32 @@ class File:
     now: bytearray = field(default_factory=bytearray)
     flushed: bytes = b""
     changes: list[tuple[int, bytes | None]] = field(default_factory=list)  # None: truncated
+    is_stale: bool = False  # `now` has bytes that a failed flush has lost
+    is_evicted: bool = False  # the file in the folder has them, too, and `now` has not
 
     def change(self, position: int, data: bytes | None) -> None:
         self.changes.append((position, data))
         _apply(self.now, position, data)
 
     def flush(self) -> None:
-        if self.changes:
-            self.flushed, self.changes = bytes(self.now), []
+        if self.is_stale:
+            self.flushed = self.content(Choice(data=1))
+        elif self.changes:
+            self.flushed = bytes(self.now)
+        self.changes = []
+
+    def fail(self, choice: Choice) -> bool:
+        """Loses what was not flushed, but for what `choice` says; returns whether there was any."""
+        if not self.changes:
+            return False
+        self.flushed, self.changes, self.is_stale = self.content(choice), [], True
+        return True
+
+    def evict(self) -> None:
+        """Takes out of memory what is not to be flushed: later, a process reads the disk."""
+        if self.is_stale:
+            self.now, self.is_stale = bytearray(self.content(Choice(data=1))), False
+            self.is_evicted = True
 
     def content(self, choice: Choice) -> bytes:
         made = bytearray(self.flushed)
@@ -225,6 +269,8 @@ class SimulatedDisk:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.root = str(folder), Directory()
+        self.lost_flushes = 0  # failed, and took something with them
+        self.of_failed = Choice()  # what a flush that fails has brought to the disk
         self._files: dict[int, File] = {}  # by inode: the newest with this number
 
     @classmethod
@@ -275,6 +321,10 @@ class SimulatedDisk:
             )
         elif call.name == "sync":
             self.entry(call).flush()
+        elif call.name == "failed":
+            self._fail(call)
+        elif call.name == "evict":
+            self._files[call.inode].evict()
         elif call.name == "sync_all":
             self._flush_all(self.root)
         elif call.name == "rename":
@@ -297,6 +347,11 @@ class SimulatedDisk:
             else:
                 parent.change({name: None})
 
+    def _fail(self, call: Call) -> None:
+        file = self._files.get(call.inode)
+        if call.data == b"sync" and file is not None:
+            self.lost_flushes += file.fail(self.of_failed)
+
     def _flush_all(self, directory: Directory) -> None:
         for entry in directory.now.values():
             if isinstance(entry, File):
@@ -304,6 +359,34 @@ class SimulatedDisk:
             else:
                 self._flush_all(entry)
         directory.flush()
+
+    def write_now(self, target: Path) -> None:
+        """Makes `target` and writes what processes see into it, which will be the folder: as after
+        a kill, what was not flushed stays so."""
+        self._files = {}
+        self._write_now(self.root, target)
+
+    def _write_now(self, directory: Directory, target: Path) -> None:
+        target.mkdir()
+        for name, entry in directory.now.items():
+            if isinstance(entry, File):
+                _write_sparse(target / name, entry.now)
+                entry.is_evicted = False
+                self._files[(target / name).stat().st_ino] = entry
+            else:
+                self._write_now(entry, target / name)
+
+    def write_evicted(self) -> None:
+        """Writes what processes see into the files of which something was taken out of memory."""
+        self._write_evicted(self.root, Path(self.folder))
+
+    def _write_evicted(self, directory: Directory, path: Path) -> None:
+        for name, entry in directory.now.items():
+            if isinstance(entry, Directory):
+                self._write_evicted(entry, path / name)
+            elif entry.is_evicted:
+                _write_sparse(path / name, entry.now)
+                entry.is_evicted = False
 
     def write_image(self, target: Path, choice: Choice) -> None:
         """Makes `target` and writes the content of the disk after a power cut into it."""
@@ -319,7 +402,7 @@ class SimulatedDisk:
                 self._write(entry, target / name, choice)
 
 
-def _write_sparse(path: Path, content: bytes) -> None:
+def _write_sparse(path: Path, content: bytes | bytearray) -> None:
     with open(path, "wb") as file:
         file.write(content.rstrip(b"\0"))
         file.truncate(len(content))

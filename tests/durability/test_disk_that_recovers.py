@@ -6,6 +6,8 @@ import logging
 
 import pytest
 from api.admin_calls import admin_on
+from durability import recording
+from durability.recording import SimulatedDisk
 from oracle.log_builder import Disk, batch
 
 STORAGE_ERROR = 56
@@ -68,6 +70,20 @@ def test_a_failed_flush_waits_for_a_restart(tmp_path, error):
         assert [produce_after(a, 10) for _ in range(3)] == [STORAGE_ERROR] * 3
     with admin_on(tmp_path) as a:
         assert a.produce("t") == 0
+
+
+@pytest.mark.skipif(recording.missing() is not None, reason=recording.missing() or "")
+def test_what_a_failed_flush_has_lost_leaves_memory(tmp_path):
+    """The kernel takes it for clean: a restarted broker would read it, and its next flush would
+    succeed without writing it."""
+    folder = tmp_path / "disk"
+    disk = SimulatedDisk(folder)
+    for call in recording.record(tmp_path, folder, "durability.failing_flush"):
+        disk.apply(call)
+        if call == ("mark", "", "", b"flushed", 0, 0):
+            flushed = bytes(disk.at(f"{folder}/t-0/{0:020d}.log").now)
+    assert call == ("mark", "", "", b"failed", 0, 0) and disk.lost_flushes == 1
+    assert flushed and disk.at(f"{folder}/t-0/{0:020d}.log").now == flushed
 
 
 def test_recovery_flushes_the_end_of_a_segment_that_it_cuts(tmp_path):
