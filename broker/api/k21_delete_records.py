@@ -43,9 +43,17 @@ def handle(request: Struct, call: Call[PartitionContext]) -> Struct:
         return [_row(topic.name, row, asked, call) for row in topic.partitions]
 
     answer = by_topic(request, call, rows)
-    moved = any(row.errorCode == 0 for topic in answer.topics for row in topic.partitions)
-    if moved and not call.context.checkpoints.write_log_starts():
-        raise KafkaStorageError()
+    moved = [
+        (topic.name, row)
+        for topic in answer.topics
+        for row in topic.partitions
+        if not row.errorCode
+    ]
+    failed = call.context.checkpoints.unwritten_log_starts() if moved else ()
+    for topic, row in moved if failed else ():
+        opened = call.context.logs.get(topic, row.partitionIndex)
+        if opened is not None and opened.directory.parent in failed:
+            row.lowWatermark, row.errorCode = UNKNOWN, KafkaStorageError.code
     return answer
 
 

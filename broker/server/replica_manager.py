@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.cext.log.log_handle import LogError, LogHandle
@@ -66,8 +66,11 @@ class ReplicaManager:
         self.listener_names: Callable[[], Sequence[str]] = lambda: ()
         self._is_stopped = False  # by `stop`: no state is applied any more
         self.has_led = False  # set by `begin`; high watermarks are known from then on
-        # Called with topic and partition of new logs before they are served. May raise OSError.
-        self.before_new: Callable[[set[tuple[str, int]]], object] = lambda _new: None
+        # Called with topic and partition of new logs before they are served. Returns those that may
+        # not be served yet.
+        self.before_new: Callable[[set[tuple[str, int]]], Mapping[tuple[str, int], OSError]] = (
+            lambda _new: {}
+        )
         # Called with each state after it was applied, on the thread that applied it.
         self.on_applied: list[Callable[[ClusterState], object]] = []
         # Called with topic and partition of a log that was offline and can be used again.
@@ -301,24 +304,21 @@ class ReplicaManager:
 
     def _serve(self, state: ClusterState) -> None:
         """Writes all opened logs and new leader epochs to disk together, then serves their
-        partitions. Raises OSError when a leader epoch that changed cannot be written."""
+        partitions; those that cannot be written are offline. Raises OSError when a leader epoch
+        that changed cannot be written."""
         arrived, self._arrived = self._arrived, []
         moved, self._moved = self._moved, []
-        new = {
-            (topic.name, index)
-            for topic, index, opened in arrived
-            if opened is not None and opened.handle.end_offset == 0
-        }
-        try:
-            self._logs.save()
-            if new:
-                self.before_new(new)
-        except OSError as error:
-            log.error("cannot write %d partitions: %s", len(arrived) + len(moved), error)
-            self._failed |= {(topic.name, index): str(error) for topic, index, _ in arrived}
-            arrived = [(topic, index, None) for topic, index, _ in arrived]
-            if moved:
-                raise
+        unsaved = self._save(
+            [opened for _, _, opened in arrived if opened is not None],
+            [(topic.name, index) for topic, index, _ in moved],
+        )
+        if unsaved:
+            log.error("cannot write %d partitions: %s", len(unsaved), next(iter(unsaved.values())))
+            self._failed |= {name: str(error) for name, error in unsaved.items()}
+            arrived = [
+                (topic, index, None if (topic.name, index) in unsaved else opened)
+                for topic, index, opened in arrived
+            ]
         for topic, index, opened in arrived:
             self._serve_one(topic, index, opened, state)
         for topic, index, now in moved:
@@ -331,6 +331,30 @@ class ReplicaManager:
                 isr=now.isr,
             )
         self._follow([(topic, index) for topic, index, _ in (*arrived, *moved)], state)
+
+    def _save(
+        self, opened: Collection[PartitionLog], moved: Collection[tuple[str, int]] = ()
+    ) -> dict[tuple[str, int], OSError]:
+        """Brings new logs and leader epochs to disk. Returns which of the `opened` logs may not be
+        served, and why. Raises OSError when the leader epoch of a `moved` partition cannot be
+        written."""
+        failed = self._logs.save()
+        unsaved = {
+            (row.topic, row.partition): failed[row.directory]
+            for row in opened
+            if row.directory in failed
+        }
+        for name in moved if failed else ():
+            log_of_name = self._logs.get(*name)
+            if log_of_name is not None and log_of_name.directory in failed:
+                self._failed |= {place: str(error) for place, error in unsaved.items()}
+                raise failed[log_of_name.directory]
+        new = {
+            (row.topic, row.partition)
+            for row in opened
+            if row.handle.end_offset == 0 and (row.topic, row.partition) not in unsaved
+        }
+        return {**unsaved, **self.before_new(new)} if new else unsaved
 
     def _follow(self, places: Iterable[tuple[Topic, int]], cluster: ClusterState) -> None:
         """Copies partitions from their leaders, except partitions without a leader or led by this
@@ -432,11 +456,10 @@ class ReplicaManager:
         """Opens and serves one offline partition; returns whether this succeeded. It writes one
         partition at a time, so that a log that cannot be written does not keep others offline."""
         self._add(topic, [index], self.topic_config(topic.name), self._applied)
-        if self._arrived.pop()[2] is None:
+        opened = self._arrived.pop()[2]
+        if opened is None:
             return False
-        try:
-            self._logs.save()
-        except OSError as error:
+        for error in self._save([opened]).values():
             self._note_failure(topic.name, index, error)
             return False
         del self._failed[topic.name, index]

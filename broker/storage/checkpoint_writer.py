@@ -39,17 +39,22 @@ class CheckpointWriter:
         """Writes the leader epochs before: recovery does not read them from the records below a
         recovery point, and from none after a clean stop. Returns whether all were written."""
         failed = self._logs.save_leader_epochs()
-        return self._write(files.RECOVERY_POINT, lambda row: row.handle.flushed_offset, failed)
+        return not self._write(files.RECOVERY_POINT, lambda row: row.handle.flushed_offset, failed)
 
     def write_high_watermarks(self) -> bool:
-        return self._write(
+        return not self._write(
             files.HIGH_WATERMARK, lambda r: self._high_watermark(r.topic, r.partition)
         )
 
     def write_log_starts(self) -> bool:
-        """Returns whether all files were written. A start that its first segment shows is in no
-        file; before one is left out, the names of the segments that retention has deleted are gone
-        from the disk: with one of them, a power cut would bring deleted records back."""
+        """Returns whether all files were written."""
+        return not self.unwritten_log_starts()
+
+    def unwritten_log_starts(self) -> set[Path]:
+        """Writes the log starts, and returns the log directories where that failed. A start that
+        its first segment shows is in no file; before one is left out, the names of the segments
+        that retention has deleted are gone from the disk: with one of them, a power cut would bring
+        deleted records back."""
 
         def start(row: PartitionLog) -> int | None:
             start = int(row.handle.start_offset)
@@ -74,13 +79,24 @@ class CheckpointWriter:
         ]
         return all(written)
 
-    def forget_former(self, new: Collection[TopicPartition]) -> None:
+    def forget_former(self, new: Collection[TopicPartition]) -> dict[TopicPartition, OSError]:
         """Removes offsets of former logs with the names of new, empty ones: a topic was deleted, or
-        a replica moved away, since the last write. Raises OSError."""
+        a replica moved away, since the last write. Returns those where that failed, and why. A
+        start takes the offsets of a log from its own log directory: others may fail."""
+        failed: dict[TopicPartition, OSError] = {}
         with self._lock:
             for directory in self._logs.directories():
-                for name in (files.RECOVERY_POINT, files.HIGH_WATERMARK, files.LOG_START):
-                    self._forget(directory.path / name, new)
+                try:
+                    for name in (files.RECOVERY_POINT, files.HIGH_WATERMARK, files.LOG_START):
+                        self._forget(directory.path / name, new)
+                except OSError as error:
+                    opened = filter(None, (self._logs.get(*row) for row in new))
+                    failed |= {
+                        (row.topic, row.partition): error
+                        for row in opened
+                        if row.directory.parent == directory.path
+                    }
+        return failed
 
     def _forget(self, path: Path, new: Collection[TopicPartition]) -> None:
         known = self._known(path)
@@ -119,15 +135,15 @@ class CheckpointWriter:
         name: str,
         value: Callable[[PartitionLog], int | None],
         but: Collection[Path] = (),
-    ) -> bool:
-        """Writes a file of each log directory, except of those in `but`. Returns whether it wrote
-        all."""
+    ) -> set[Path]:
+        """Writes a file of each log directory, except of those in `but`. Returns the directories
+        where it did not."""
         with self._lock:
             return self._write_alone(name, value, but)
 
     def _write_alone(
         self, name: str, value: Callable[[PartitionLog], int | None], but: Collection[Path]
-    ) -> bool:
+    ) -> set[Path]:
         offsets: dict[Path, dict[TopicPartition, int]] = {
             directory.path: self._logs.kept_offsets(name, directory.path)
             for directory in self._logs.directories()
@@ -140,7 +156,7 @@ class CheckpointWriter:
                 continue  # its topic has been deleted
             if found is not None:
                 offsets[row.directory.parent][row.topic, row.partition] = found
-        complete = not but
+        failed = set(but)
         for path, rows in offsets.items():
             if path in but:
                 continue
@@ -152,5 +168,5 @@ class CheckpointWriter:
                 self._written[path / name] = rows
             except OSError as error:
                 log.error("cannot write %s/%s: %s", path, name, error)
-                complete = False
-        return complete
+                failed.add(path)
+        return failed

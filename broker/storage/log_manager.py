@@ -35,7 +35,12 @@ from barnabas.storage import partition_dirs
 from barnabas.storage.checkpoints import DamagedFile, TopicPartition
 from barnabas.storage.log_dirs import LogDir
 from barnabas.storage.missing_records import report_cuts, report_missing, report_short
-from barnabas.storage.replace_file import Replacements, replace_file, sync_directory
+from barnabas.storage.replace_file import (
+    Replacements,
+    commit_each,
+    replace_file,
+    sync_directory,
+)
 
 log = logging.getLogger("barnabas.logs")
 
@@ -196,7 +201,7 @@ class LogManager:
         self.choose_directory: Callable[[str, int, Mapping[str, int]], str | None] | None = None
         # Called with topic, partition and offset before the records below it are removed.
         self.start_moves: Callable[[str, int, int], object] = lambda *_place: None
-        self._unsaved = Replacements()  # `save` brings these to disk
+        self._unsaved: dict[Path, Replacements] = {}  # by partition directory, for `save`
         # The leader epoch checkpoints as read at start, until the first save.
         self._saved_epochs: dict[Path, list[tuple[int, int]]] = {}
         self._epoch_files = threading.Lock()  # held while leader epoch checkpoints are written
@@ -508,8 +513,9 @@ class LogManager:
         path = parent / partition_dirs.plain_name(topic, partition)
         path.mkdir(exist_ok=path in self._half_made)
         self._half_made.add(path)
-        self._unsaved.add_directory(parent)
-        files.write_topic_id(path, topic_id, self._unsaved)
+        unsaved = self._unsaved.setdefault(path, Replacements())
+        unsaved.add_directory(parent)
+        files.write_topic_id(path, topic_id, unsaved)
         handle = self._open_handle(
             path,
             config,
@@ -756,17 +762,21 @@ class LogManager:
             if self._saved_epochs.get(found.directory) == epochs:
                 return
             if not _are_saved(found.directory, epochs):
-                files.write_leader_epochs(found.directory, epochs, self._unsaved)
+                unsaved = self._unsaved.setdefault(found.directory, Replacements())
+                files.write_leader_epochs(found.directory, epochs, unsaved)
                 self._begun.add(found.directory)
 
-    def save(self) -> None:
-        """Brings to disk the logs and leader epochs that were begun since the last call, all of
-        them together. Raises OSError: then this node may lead none of these partitions."""
+    def save(self) -> dict[Path, OSError]:
+        """Brings to disk the logs and leader epochs that were begun since the last call, those of
+        each log directory together. Returns the directories of the partitions where that failed:
+        this node may not lead these. The next call tries them again."""
         self._saved_epochs.clear()
         with self._epoch_files:
-            unsaved, self._unsaved = self._unsaved, Replacements()
-            self._begun.clear()
-            unsaved.commit()
+            unsaved, self._unsaved = self._unsaved, {}
+            failed = commit_each(unsaved)
+            self._unsaved = {path: unsaved[path] for path in failed}
+            self._begun &= failed.keys()
+        return failed
 
     def save_leader_epochs(self) -> set[Path]:
         """Writes the leader epochs that logs have and their files lack: those of records that were

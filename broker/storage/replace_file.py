@@ -9,7 +9,8 @@ one of each file: 2,000 fsyncs on a busy disk can take half a minute.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from pathlib import Path
 
 from barnabas.cext.memory.sys import sync_filesystem
@@ -30,19 +31,14 @@ class Replacements:
     file has its new content."""
 
     def __init__(self) -> None:
-        self._files: dict[Path, None] = {}
+        self._files: dict[Path, bytes] = {}
         self._directories: dict[Path, None] = {}
+        self._has_failed = False
 
     def add(self, path: Path, data: bytes) -> None:
         """Raises OSError; the old file is untouched then."""
-        fd = os.open(_temporary(path), WRITE, 0o644)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
-        finally:
-            os.close(fd)
-        self._files[path] = None
+        _write(_temporary(path), data)
+        self._files[path] = data
         self._directories[path.parent] = None
 
     def add_directory(self, path: Path) -> None:
@@ -50,13 +46,68 @@ class Replacements:
         self._directories[path] = None
 
     def commit(self) -> None:
-        """Replaces all files. Raises OSError; then each file has its old content or its new."""
+        """Replaces all files. Raises OSError; then each file has its old content or its new, and
+        commit() may be called again."""
+        if self._has_failed:
+            self._write_again()
+        self._has_failed = True
         _sync([_temporary(path) for path in self._files], _sync_file)
-        for path in self._files:
+        for path in list(self._files):
             os.replace(_temporary(path), path)
+            del self._files[path]
         _sync(self._directories, sync_directory)
-        self._files.clear()
         self._directories.clear()
+        self._has_failed = False
+
+    def add_all(self, other: "Replacements") -> None:
+        """Adds what another one would replace. Both may be committed."""
+        self._files |= other._files
+        self._directories |= other._directories
+        self._has_failed |= other._has_failed
+
+    def may_be_behind(self) -> None:
+        """Takes for failed what another one with the same files could not commit."""
+        self._has_failed = True
+
+    def _write_again(self) -> None:
+        """Writes the files that were not replaced: the kernel takes for clean what a failed flush
+        has lost, and the next flush would succeed without it. Leaves out what was removed since."""
+        self._directories = {path: None for path in self._directories if path.is_dir()}
+        self._files = {
+            path: data for path, data in self._files.items() if path.parent in self._directories
+        }
+        for path, data in self._files.items():
+            _write(_temporary(path), data)
+
+
+def commit_each(rows: Mapping[Path, Replacements]) -> dict[Path, OSError]:
+    """Commits the replacements of each directory, those with the same parent together as long as
+    that works. Returns the directories where it failed; they may be committed again."""
+    failed: dict[Path, OSError] = {}
+    for _, paths in groupby(sorted(rows), lambda path: path.parent):
+        group, whole = list(paths), Replacements()
+        for path in group:
+            whole.add_all(rows[path])
+        try:
+            whole.commit()
+        except OSError:
+            for path in group:
+                rows[path].may_be_behind()
+                try:
+                    rows[path].commit()
+                except OSError as error:
+                    failed[path] = error
+    return failed
+
+
+def _write(path: Path, data: bytes) -> None:
+    fd = os.open(path, WRITE, 0o644)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+    finally:
+        os.close(fd)
 
 
 def _temporary(path: Path) -> Path:

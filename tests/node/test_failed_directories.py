@@ -1,5 +1,6 @@
 """Log directories and partitions that cannot be used: the others are served (KIP-112)."""
 
+import errno
 import logging
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from api.admin_calls import admin_on
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from barnabas.node import CannotStart
+from barnabas.storage import replace_file
 
 STORAGE_ERROR = 56
 META = "meta.properties"
@@ -70,6 +72,66 @@ def test_failed_directory_is_left_out_and_the_others_are_served(tmp_path, caplog
         for index in places:
             assert a.offset("t", -1, index) == (1 if index in lost else 2)
             assert a.produce("t", partition=index) == 0
+
+
+def delete_records(a, index, offset):
+    """The error of the deletion of a partition's records below an offset."""
+    row = {"partitionIndex": index, "offset": offset}
+    answer = a.call(21, 2, topics=[{"name": "t", "partitions": [row]}], timeoutMs=1000)
+    return answer.topics[0].partitions[0].errorCode
+
+
+def test_records_are_deleted_beside_a_directory_that_fails(tmp_path):
+    dirs = dirs_of(tmp_path, 2)
+    places = written(tmp_path, dirs, partitions=2)
+    with broker_on(tmp_path, dirs) as a:
+        broken(dirs[1])
+        errors = {path.parent: delete_records(a, index, 1) for index, path in places.items()}
+        repaired(dirs[1])
+    assert errors == {dirs[0]: 0, dirs[1]: STORAGE_ERROR}
+
+
+def test_a_topic_is_created_beside_a_directory_that_fails(tmp_path):
+    dirs = dirs_of(tmp_path, 2)
+    written(tmp_path, dirs, partitions=2)
+    with broker_on(tmp_path, dirs) as a:
+        broken(dirs[1])
+        a.create("new", 2)
+        assert {a.produce("new", partition=index) for index in range(2)} == {0, STORAGE_ERROR}
+        repaired(dirs[1])
+        a.broker.clock.advance(seconds=10)
+        assert [a.produce("new", partition=index) for index in range(2)] == [0, 0]
+
+
+def test_a_new_partition_that_could_not_be_written_is_written_before_it_is_served(
+    tmp_path, monkeypatch
+):
+    """Its name, too: without it a power cut takes the partition and its records."""
+    dirs = dirs_of(tmp_path, 2)
+    real, struck, synced = replace_file._sync_file, [], []
+
+    def sync_file(path):
+        if path.parent.name == "new-1" and len(struck) < 2:  # once with others, and alone
+            struck.append(path)
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        real(path)
+
+    def sync_directory(path):
+        synced.append(path)
+        real_directory(path)
+
+    real_directory = replace_file.sync_directory
+    with broker_on(tmp_path, dirs) as a:
+        monkeypatch.setattr(replace_file, "_sync_file", sync_file)
+        monkeypatch.setattr(replace_file, "sync_directory", sync_directory)
+        a.create("new", 2)
+        assert len(struck) == 2
+        assert [a.produce("new", partition=index) for index in range(2)] == [0, STORAGE_ERROR]
+        a.broker.clock.advance(seconds=10)
+        assert a.produce("new", partition=1) == 0
+        directory = struck[0].parent
+        assert directory in synced and directory.parent in synced
+        assert (directory / "partition.metadata").exists()
 
 
 def test_the_start_is_refused_when_the_first_directory_fails(tmp_path):

@@ -1,12 +1,13 @@
 """Small files that are replaced together: no new content is visible before all of it is on disk."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from barnabas.storage import replace_file
-from barnabas.storage.replace_file import MANY, Replacements
+from barnabas.storage.replace_file import MANY, Replacements, commit_each
 
 
 @pytest.fixture
@@ -94,3 +95,54 @@ def test_a_commit_leaves_nothing_for_the_next(tmp_path, steps):
     steps.clear()
     made.commit()
     assert steps == []
+
+
+def failing_once(monkeypatch, name: str) -> None:
+    """Lets the next sync of a file with this name fail."""
+    real, left = replace_file._sync_file, [name]
+
+    def sync(path: Path) -> None:
+        if path.name in left:
+            left.remove(path.name)
+            raise OSError(5, "Input/output error", str(path))
+        real(path)
+
+    monkeypatch.setattr(replace_file, "_sync_file", sync)
+
+
+def test_a_commit_after_a_failed_one_writes_the_contents_again(tmp_path, monkeypatch):
+    """The kernel takes them for clean after the failure."""
+    made = filled(tmp_path, 2)
+    failing_once(monkeypatch, "f1.tmp")
+    with pytest.raises(OSError):
+        made.commit()
+    for path in tmp_path.glob("*/*.tmp"):
+        path.write_bytes(b"lost")
+    made.commit()
+    assert contents(tmp_path) == {b"new"}
+
+
+def test_a_commit_after_a_failed_one_leaves_out_what_was_removed(tmp_path, monkeypatch):
+    made = filled(tmp_path, 2)
+    failing_once(monkeypatch, "f1.tmp")
+    with pytest.raises(OSError):
+        made.commit()
+    shutil.rmtree(tmp_path / "0")
+    made.commit()
+    assert contents(tmp_path) == {b"new"}
+
+
+def test_directories_whose_files_can_be_replaced_do_not_wait_for_the_others(tmp_path, monkeypatch):
+    rows = {}
+    for number in range(3):
+        path = tmp_path / str(number)
+        path.mkdir()
+        rows[path] = Replacements()
+        rows[path].add(path / f"f{number}", b"new")
+    (tmp_path / "1" / "f1").mkdir()  # no file can be renamed over a directory
+    failed = commit_each(rows)
+    assert list(failed) == [tmp_path / "1"]
+    assert (tmp_path / "0" / "f0").read_bytes() == (tmp_path / "2" / "f2").read_bytes() == b"new"
+    (tmp_path / "1" / "f1").rmdir()
+    assert not commit_each({path: rows[path] for path in failed})
+    assert (tmp_path / "1" / "f1").read_bytes() == b"new"
