@@ -34,11 +34,12 @@ def load_logs(before: Opened) -> Loaded:
     config, system, undo = start.config, start.system, start.undo
     epochs = Epochs()
     table = PartitionTable(system, epochs, node_id=node_id, durability=config.log_durability)
-    usable, unmarked = keep_usable(
-        before.directories, LogDir.begin, config.metadata_store != "zookeeper"
-    )
+    keeps_metadata = config.metadata_store != "zookeeper"
+    usable, unmarked = keep_usable(before.directories, LogDir.begin, keeps_metadata)
     failed = [*before.failed_directories, *unmarked]
-    logs = LogManager(usable, dynamic, system, epochs, failed=failed)
+    logs = LogManager(
+        usable, dynamic, system, epochs, failed=failed, first_must_work=keeps_metadata
+    )
     plugins = Plugins(dynamic, start.background.add, start.metrics.values, system.wall_ms)
     replicas = ReplicaManager(node_id, table, logs, dynamic, plugins.policy_flags)
     checkpoints = CheckpointWriter(logs, replicas.high_watermark)
@@ -53,7 +54,7 @@ def load_logs(before: Opened) -> Loaded:
     undo.check(close_logs)
     undo.callback(table.close)
     undo.callback(plugins.stop_serving)
-    commits = [table.add_directory(str(directory.path)) for directory in usable]
+    commits = [table.add_directory(str(directory.path)) for directory in logs.directories()]
     if not before.needs_no_recovery:
         start.metrics.progress = logs.progress
         start.metrics.state = RECOVERY

@@ -33,7 +33,7 @@ from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.storage import checkpoints as files
 from barnabas.storage import partition_dirs
 from barnabas.storage.checkpoints import DamagedFile, TopicPartition
-from barnabas.storage.log_dirs import LogDir
+from barnabas.storage.log_dirs import FailedDirectory, LogDir, keep_usable
 from barnabas.storage.missing_records import report_cuts, report_missing, report_short
 from barnabas.storage.replace_file import (
     Replacements,
@@ -116,14 +116,19 @@ class WantedLog(NamedTuple):
 
 
 class _DirState:
-    """The content of the checkpoints of one log directory at start."""
+    """The content of the checkpoints of one log directory at start. Raises FailedDirectory."""
 
     def __init__(self, directory: LogDir) -> None:
         self.directory = directory
-        self.recovery_points = _offsets(directory.path / files.RECOVERY_POINT)
-        self.log_starts = _offsets(directory.path / files.LOG_START)
-        self.high_watermarks = _offsets(directory.path / files.HIGH_WATERMARK)
-        self.compacted = _offsets(directory.path / files.CLEANER).keys()
+        try:
+            self.recovery_points = _offsets(directory.path / files.RECOVERY_POINT)
+            self.log_starts = _offsets(directory.path / files.LOG_START)
+            self.high_watermarks = _offsets(directory.path / files.HIGH_WATERMARK)
+            self.compacted = _offsets(directory.path / files.CLEANER).keys()
+        except OSError as error:
+            raise FailedDirectory(f"cannot read the checkpoints in {directory.path}", error) from (
+                error
+            )
 
     def end_offset_min(self, name: TopicPartition) -> int:
         """Returns the end of the offsets that records have used: no log of this name may use them
@@ -186,10 +191,16 @@ class LogManager:
         system: SystemCalls,
         epochs: Epochs,
         failed: Iterable[Path] = (),
+        first_must_work: bool = False,
     ) -> None:
-        """`failed`: the log directories that cannot be used; the others are served."""
-        self.failed_directories = tuple(failed)
-        self._dirs = [_DirState(directory) for directory in directories]
+        """`failed`: the log directories that cannot be used; the others are served.
+        `first_must_work`: the first one holds the metadata store. Raises UnusableDirectory when its
+        checkpoints cannot be read, or those of none can."""
+        self._dirs: list[_DirState] = []
+        _, unread = keep_usable(
+            directories, lambda row: self._dirs.append(_DirState(row)), first_must_work
+        )
+        self.failed_directories = (*failed, *unread)
         self._config = config
         self._system = system
         self._epochs = epochs

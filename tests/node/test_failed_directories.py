@@ -164,6 +164,18 @@ def test_an_unreadable_meta_properties_fails_its_directory_only(tmp_path, caplog
     assert f"cannot read {dirs[2] / META}" in caplog.text
 
 
+def test_an_unreadable_checkpoint_fails_its_directory_only(tmp_path, caplog):
+    dirs = dirs_of(tmp_path, 2)
+    places = written(tmp_path, dirs, partitions=2)
+    checkpoint = dirs[1] / "recovery-point-offset-checkpoint"
+    checkpoint.rename(dirs[1] / "away")
+    checkpoint.mkdir()  # EISDIR
+    with caplog.at_level(logging.ERROR), broker_on(tmp_path, dirs) as a:
+        found = {path.parent: a.produce("t", partition=index) for index, path in places.items()}
+    assert found == {dirs[0]: 0, dirs[1]: STORAGE_ERROR}
+    assert f"cannot read the checkpoints in {dirs[1]}" in caplog.text
+
+
 @pytest.fixture
 def immutable():
     made = []
