@@ -170,8 +170,8 @@ class Timers:
 
 
 class World:
-    """The state that survives a coordinator: the log, the clock, producer ids. The clock also
-    follows real time."""
+    """The state that survives a coordinator: the log, the clock, producer ids. Only `pass_time`
+    moves the clock."""
 
     made: ClassVar[list["World"]] = []
 
@@ -179,6 +179,7 @@ class World:
         self.version_level = version_level
         self.settings = settings
         self.system = SystemCalls()
+        self.system.stop_clocks(self.system.wall_ms(), self.system.monotonic_ns())
         self.next_id = 0
         self.log = Log(self.system)
         self.journal = Journal(self.log)
