@@ -6,13 +6,12 @@ import time
 from compat.support import Wire
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from durability.broker_process import BrokerProcess, free_port
+from durability.broker_process import BrokerProcess, free_port, starts_in_time
 from long_form import pick
 from node.test_settings import fetch
 
 from barnabas.wire.batches import decode_batches
 
-SERVING_S_MAX = 5.0
 BETWEEN_KILLS_S = 1.0
 KINDS = {"plain": False, "idempotent": True}
 
@@ -101,8 +100,8 @@ def check(load: Load, found: list[tuple[int, int]], idempotent: bool) -> None:
 
 
 def kill_again_and_again(tmp_path, kills: int) -> None:
-    port = free_port()
-    broker = BrokerProcess(tmp_path, port)
+    port, data = free_port(), tmp_path / "data"
+    broker = BrokerProcess(data, port)
     loads: dict[str, Load] = {}
     took = []
     try:
@@ -111,7 +110,7 @@ def kill_again_and_again(tmp_path, kills: int) -> None:
         for _ in range(kills):
             time.sleep(BETWEEN_KILLS_S)
             broker.kill()
-            broker = BrokerProcess(tmp_path, port)
+            broker = BrokerProcess(data, port)
             took.append(broker.ready_s)
         time.sleep(BETWEEN_KILLS_S)
         for load in loads.values():
@@ -125,7 +124,7 @@ def kill_again_and_again(tmp_path, kills: int) -> None:
             broker.kill()
     counts = {name: len(load.acknowledged) for name, load in loads.items()}
     print(f"serving after {', '.join(f'{s:.2f}' for s in took)} s; acknowledged {counts}")
-    assert min(took) < SERVING_S_MAX  # the best of several: other processes take time too
+    assert starts_in_time(took, tmp_path / "empty"), took
 
 
 def test_kills_lose_nothing(tmp_path):

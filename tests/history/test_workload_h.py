@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from durability.broker_process import BrokerProcess, free_port
+from durability.broker_process import BrokerProcess, free_port, starts_in_time
 from history.checker import Verdict, check
 from history.last_read import fetch_positions, scan, wait_until_stable
 from history.model import Operation, Outcome, now
@@ -30,7 +30,6 @@ pytestmark = pytest.mark.takes(seconds=50)
 
 CALM_S, SHORT_S, DONE_MIN = 6.0, 3.0, 6
 KILLS, BETWEEN_KILLS_S = pick(short=2, long=6), (1.5, 4.0)
-SERVING_S_MAX = 5.0
 GROUP_BACK_S_MAX = 40.0  # the session timeout of 10 s, and time for a slow machine
 SINGLE = ("sender", "transactor", "poller")  # without a group
 KINDS = (*SINGLE, "copier", "groupreader")
@@ -165,7 +164,7 @@ def test_workload_h_on_a_broker_that_is_killed(tmp_path, seed):
     for began, ended in zip([0, *moments], [*moments, now()], strict=True):
         for kind in SINGLE:
             assert done(operations, kind, began, ended) > 0, f"seed {seed}: no {kind} went on"
-    assert min(took) < SERVING_S_MAX  # the best of several: other processes take time too
+    assert starts_in_time(took, tmp_path / "empty"), took
 
 
 def test_a_log_that_was_cut_is_found_out(tmp_path, seed):
