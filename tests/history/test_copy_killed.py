@@ -36,7 +36,7 @@ pytestmark = pytest.mark.takes(seconds=26)
 
 KILLS = pick(short=4, long=50)
 KINDS = ("open", "open", "open", "deciding")  # what a client has said before its kill
-MORE = 4  # transactions
+MORE = 5  # transactions
 BURSTS_MIN, BURST = 12, 60
 VALUES = 1_000_000  # of each client
 # Of transactions: of one whose abort by the coordinator is waited for, and of the others.
@@ -151,8 +151,10 @@ def kill_again_and_again(address: str, tmp_path: Path, seed: int, kills: int) ->
         chance.shuffle(kinds)
         for number, kind in enumerate(kinds, 1):
             is_held, count = kind == "open" and number % 3 == 1, chance.randint(1, 3)
-            # The others go on beside the kill, but do not copy everything before a late one.
-            held = (SHORT_MS, count) if is_held else (LONG_MS, count + MORE)
+            # The others go on beside the kill, but do not copy everything before a late one. One
+            # transaction of five has no decision.
+            last = count + MORE if kind == "open" else (count + 1) * MORE
+            held = (SHORT_MS, count) if is_held else (LONG_MS, last)
             client = CopyClient(address, number, seed, *held)
             client.wait_for(kind, count)
             last_said.append(client.kill())
