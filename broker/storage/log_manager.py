@@ -987,7 +987,15 @@ def _put_away(rows: Sequence[PartitionLog]) -> None:
             log.warning("%s", error)
         _rename_deleted(row.directory, row.topic, row.partition)
     for parent in {row.directory.parent for row in rows}:
-        sync_directory(parent)
+        try:
+            sync_directory(parent)
+        except OSError as error:
+            log.error(
+                "cannot flush the log directory %s: %s. After a power cut, deleted logs may have"
+                " their names again; the next start puts them aside.",
+                parent,
+                error,
+            )
 
 
 def _rename_deleted(path: Path, topic: str, partition: int) -> None:

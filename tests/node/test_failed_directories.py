@@ -103,6 +103,20 @@ def test_a_topic_is_created_beside_a_directory_that_fails(tmp_path):
         assert [a.produce("new", partition=index) for index in range(2)] == [0, 0]
 
 
+def test_a_topic_is_deleted_beside_a_directory_that_fails(tmp_path, caplog):
+    dirs = dirs_of(tmp_path, 2)
+    written(tmp_path, dirs, partitions=2)
+    with broker_on(tmp_path, dirs) as a:
+        broken(dirs[1])
+        assert a.delete("t") == [0]
+        assert a.names() == []
+        a.create("new")
+        assert f"cannot flush the log directory {dirs[1]}" in caplog.text
+        repaired(dirs[1])
+    with broker_on(tmp_path, dirs) as a:
+        assert a.names() == ["new"]
+
+
 def test_a_new_partition_that_could_not_be_written_is_written_before_it_is_served(
     tmp_path, monkeypatch
 ):
