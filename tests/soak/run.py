@@ -36,7 +36,10 @@ from history.workload import BROKER_SETTINGS, COMMON, COPY, INPUT, Workload, cre
 from soak.loads import Churn, Compacted, Load, Probe, Retained
 from soak.samples import LIMITS, MB, Growth, Sample, Sampler, growths
 
+# Small segments, so that everything is deleted or compacted many times, internal topics too.
 SETTINGS = BROKER_SETTINGS | {
+    "offsets.topic.segment.bytes": str(1 << 20),
+    "transaction.state.log.segment.bytes": str(1 << 20),
     "log.retention.check.interval.ms": "5000",
     "log.cleaner.backoff.ms": "2000",
     "log.cleaner.dedupe.buffer.size": str(4 << 20),
