@@ -29,6 +29,9 @@ from barnabas.storage import checkpoints, partition_dirs
 from barnabas.storage.checkpoints import DamagedFile, TopicPartition
 from barnabas.storage.log_dirs import (
     CLEAN_SHUTDOWN,
+    IMPORT_COMPLETE,
+    IMPORT_UNDO,
+    IMPORT_UNFINISHED,
     KRAFT_METADATA,
     LOCK,
     META,
@@ -55,7 +58,7 @@ WITHOUT_CHECKPOINT = {
     checkpoints.CLEANER: "the cleaner reads whole logs again",
 }
 NAMES = {LOCK, META, CLEAN_SHUTDOWN, METADATA_DIRECTORY, *CHECKPOINTS}
-NAMES |= {SNAPSHOTS, MANIFEST, "lost+found"}
+NAMES |= {SNAPSHOTS, MANIFEST, IMPORT_COMPLETE, IMPORT_UNDO, "lost+found"}
 SQLITE_SUFFIXES = ("", "-wal")
 
 
@@ -194,6 +197,9 @@ class DirectoryCheck:
             if entry.name == KRAFT_METADATA:
                 what = "the metadata log of Apache Kafka's KRaft"
                 yield Finding(file, None, what, "a start is refused")
+            elif entry.name == IMPORT_UNFINISHED:
+                what = "`barnabas storage import` has not finished its work here"
+                yield Finding(file, None, what, "a start is refused; run the import again")
             elif named is None or not is_directory:
                 if entry.name not in NAMES and entry.name != JOINED_DIRECTORY:
                     what = "is a symbolic link" if entry.is_symlink() else "is no part of it"

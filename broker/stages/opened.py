@@ -21,14 +21,19 @@ from barnabas.controller.new_partitions import give_ids
 from barnabas.controller.stored_passwords import StoredPasswords
 from barnabas.metadata.cluster_state import ClusterStateReader, Topic
 from barnabas.metadata.tree import MetadataTree
+from barnabas.metadata.znodes import CLUSTER_ID_PATH
 from barnabas.server.membership import Membership
 from barnabas.server.registration import choose_node_id, claim_cluster
 from barnabas.stages.configured import CannotStart, Configured, Undo
+from barnabas.storage import partition_dirs
 from barnabas.storage.log_dirs import (
+    IMPORT_UNDO,
+    FailedDirectory,
     LogDir,
     UnusableDirectory,
     keep_usable,
     open_directories,
+    unfinished_work,
 )
 from barnabas.storage.log_manager import topic_id_on_disk
 from barnabas.wire.uuids import uuid_text
@@ -80,17 +85,30 @@ def open_stores(before: Configured) -> Opened:
         undo.callback(_close_directory, directory, undo)
     _check_modes(config, opened)
     first = opened[0].path
+    made = None
     if not keeps_metadata:
         try:
             tree = open_zookeeper(config, first)
         except ConfigError as error:
             raise CannotStart(" ".join(error.problems)) from None
     else:
-        tree = before.open_tree(embedded_directory(first), system.wall_ms)
+        store = embedded_directory(first)
+        made = None if store.exists() else store
+        tree = before.open_tree(store, system.wall_ms)
     undo.callback(tree.close)
     identities = [row.identity() for row in opened]
     known = {found for row in identities if (found := row.get("cluster.id"))}
-    cluster_id = claim_cluster(tree, known, os.urandom)
+    try:
+        if not known and not tree.is_shared and tree.exists(CLUSTER_ID_PATH) is None:
+            _check_no_partitions(opened)
+        cluster_id = claim_cluster(tree, known, os.urandom)
+    except UnusableDirectory:
+        if made is not None:  # Kafka does not start on a directory with an unknown folder
+            import shutil  # loads several compressors
+
+            tree.close()
+            shutil.rmtree(made, ignore_errors=True)
+        raise
     node_id = choose_node_id(tree, config, identities)
     dynamic = DynamicConfig(config, node_id, on_error=_setting_failed)
     undo.callback(dynamic.on_change.clear)
@@ -127,6 +145,25 @@ def open_stores(before: Configured) -> Opened:
         _authorizer(config, tree, system),
         passwords,
     )
+
+
+def _check_no_partitions(opened: Iterable[LogDir]) -> None:
+    """Checks log directories without the id of a cluster, as those of Kafka before 0.10.1, before a
+    new store is used: it knows no partition, so that all of theirs would be renamed to -stray.
+    Raises UnusableDirectory, FailedDirectory."""
+    for row in opened:
+        try:
+            names = sorted(os.listdir(row.path))
+        except OSError as error:
+            raise FailedDirectory(f"cannot read {row.path}", error) from error
+        for name in names:
+            named = partition_dirs.parse(name)
+            if named is not None and named.mark is None:
+                raise UnusableDirectory(
+                    f"{row.path} has partitions, such as {name}, and the metadata store is new."
+                    " Take a directory of Apache Kafka over with `barnabas storage import`, restore"
+                    " the metadata directory, or set log.dirs to an empty place."
+                )
 
 
 def _authorizer(config: BrokerConfig, tree: MetadataTree, system: SystemCalls) -> Authorizer | None:
@@ -204,13 +241,15 @@ def has_joined(first: Path) -> bool:
 
 def embedded_directory(first: Path) -> Path:
     """Returns the directory of the embedded store. Raises UnusableDirectory when the node has
-    joined a cluster."""
+    joined a cluster, or when an import in place, or its undo, was interrupted."""
     if has_joined(first):
         raise UnusableDirectory(
             "the metadata of this node is in ZooKeeper since `barnabas cluster join`"
             f" ({first / JOINED_DIRECTORY} is its former store). Set metadata.store=zookeeper and"
             " zookeeper.connect, or run `barnabas cluster leave`."
         )
+    if (first / IMPORT_UNDO).is_dir() and not (first / METADATA_DIRECTORY).exists():
+        raise unfinished_work("storage import --in-place` or `--undo", first)
     return first / METADATA_DIRECTORY
 
 

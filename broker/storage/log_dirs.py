@@ -4,6 +4,9 @@
     meta.properties        broker.id and cluster.id; version 0 is written, 0 and 1 are read
     .kafka_cleanshutdown   the last thing written by a clean stop; removed before any log is opened,
                            written again when the start fails after that
+    barnabas-import-unfinished   an import writes here (takeover/copied_import.py): only it may
+    barnabas-import-complete     an import is complete, and nothing has opened the directory since
+    import-undo/                 of an import in place (takeover/undo_record.py)
 
 A directory of another broker or cluster, one in use, and one that holds KRaft's own metadata log
 are refused with one plain line: UnusableDirectory stops the start, since serving another broker's
@@ -32,6 +35,9 @@ LOCK = ".lock"
 META = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 KRAFT_METADATA = "__cluster_metadata-0"
+IMPORT_UNFINISHED = "barnabas-import-unfinished"
+IMPORT_COMPLETE = "barnabas-import-complete"
+IMPORT_UNDO = "import-undo"
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 NO_RIGHT = {errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -117,6 +123,14 @@ def _make(path: Path) -> None:
             sync_directory(row.parent)
 
 
+def unfinished_work(command: str, path: Path) -> UnusableDirectory:
+    """Returns the error for a directory on which a command of the operator was interrupted."""
+    return UnusableDirectory(
+        f"`barnabas {command}` has not finished its work on {path}. Run it again with the same"
+        " arguments, and start brokers after it."
+    )
+
+
 def disk_space(path: str | Path) -> tuple[int, int]:
     """Returns the size of a directory's disk and what this user may still write there, in bytes.
     Raises OSError."""
@@ -158,15 +172,18 @@ class LogDir:
         self.is_new = False
         self._lock_fd = -1
 
-    def open(self) -> None:
-        """Makes and locks the directory. Raises UnusableDirectory, FailedDirectory. A new directory
-        is for this user alone, as PostgreSQL's are; the files in it have the modes of the umask, as
-        Kafka's, so that a wider mode of the directory (chmod 750) lets a group read them."""
+    def open(self, by_import: bool = False) -> None:
+        """Makes and locks the directory. `by_import`: of an import, which the marks of an import do
+        not stop. Raises UnusableDirectory, FailedDirectory. A new directory is for this user alone,
+        as PostgreSQL's are; the files in it have the modes of the umask, as Kafka's, so that a
+        wider mode of the directory (chmod 750) lets a group read them."""
         try:
             _make(self.path)
         except OSError as error:
             raise FailedDirectory(f"cannot make the log directory {self.path}", error) from error
         if os.path.isdir(self.path / KRAFT_METADATA):
+            if os.path.isdir(self.path / IMPORT_UNDO):
+                raise unfinished_work("storage import --in-place` or `--undo", self.path)
             raise UnusableDirectory(
                 f"{self.path} belongs to a KRaft cluster of Apache Kafka ({KRAFT_METADATA} is in"
                 " it). Take it over with `barnabas storage import`, or set log.dirs to another"
@@ -178,6 +195,24 @@ class LogDir:
             self.was_clean = (self.path / CLEAN_SHUTDOWN).exists()
         except OSError as error:
             raise FailedDirectory(f"cannot read {self.path}", error) from error
+        if not by_import:
+            self._end_import()
+
+    def _end_import(self) -> None:
+        """Makes sure that no import writes here from now on. Raises UnusableDirectory when one has
+        not finished, FailedDirectory."""
+        if (self.path / IMPORT_UNFINISHED).exists():
+            self.close(clean=False)
+            raise unfinished_work("storage import", self.path)
+        if (self.path / IMPORT_COMPLETE).exists():
+            try:
+                (self.path / IMPORT_COMPLETE).unlink()
+                sync_directory(self.path)
+            except OSError as error:
+                self.close(clean=False)
+                raise FailedDirectory(
+                    f"cannot remove {self.path / IMPORT_COMPLETE}", error
+                ) from error
 
     def _lock(self) -> None:
         path = self.path / LOCK
@@ -255,14 +290,18 @@ class LogDir:
         except OSError as error:
             raise FailedDirectory(f"cannot remove {self.path / CLEAN_SHUTDOWN}", error) from error
 
+    def mark_clean(self) -> None:
+        """Writes .kafka_cleanshutdown: every log and checkpoint is on disk. Raises OSError."""
+        marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
+        replace_file(self.path / CLEAN_SHUTDOWN, marker.encode())
+
     def close(self, clean: bool) -> None:
         """Unlocks the directory. `clean`: every log and checkpoint is on disk."""
         if self._lock_fd < 0:
             return
         if clean:
-            marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
             try:
-                replace_file(self.path / CLEAN_SHUTDOWN, marker.encode())
+                self.mark_clean()
             except OSError as error:
                 log.error(
                     "cannot write %s: %s; the next start checks every log in it",

@@ -37,7 +37,7 @@ class Replacements:
 
     def add(self, path: Path, data: bytes) -> None:
         """Raises OSError; the old file is untouched then."""
-        _write(_temporary(path), data)
+        _write(temporary(path), data)
         self._files[path] = data
         self._directories[path.parent] = None
 
@@ -51,9 +51,9 @@ class Replacements:
         if self._has_failed:
             self._write_again()
         self._has_failed = True
-        _sync([_temporary(path) for path in self._files], _sync_file)
+        _sync([temporary(path) for path in self._files], _sync_file)
         for path in list(self._files):
-            os.replace(_temporary(path), path)
+            os.replace(temporary(path), path)
             del self._files[path]
         _sync(self._directories, sync_directory)
         self._directories.clear()
@@ -77,7 +77,7 @@ class Replacements:
             path: data for path, data in self._files.items() if path.parent in self._directories
         }
         for path, data in self._files.items():
-            _write(_temporary(path), data)
+            _write(temporary(path), data)
 
 
 def commit_each(rows: Mapping[Path, Replacements]) -> dict[Path, OSError]:
@@ -110,7 +110,8 @@ def _write(path: Path, data: bytes) -> None:
         os.close(fd)
 
 
-def _temporary(path: Path) -> Path:
+def temporary(path: Path) -> Path:
+    """Returns the name of the new content until it replaces the old one."""
     return path.with_name(path.name + ".tmp")
 
 

@@ -1,18 +1,22 @@
 """Carries out an import by copies. The source is only read.
 
-    1 mark     the metadata store of the first log directory, with all nodes, and with the mark
-               `unfinished` in /cluster/id: no broker starts on it
-    2 owner    meta.properties in each log directory
-    3 copy     the partitions, each file read back and compared; all is brought to disk
-    4 offsets  the four checkpoint files
-    5 finish   the mark is removed; .kafka_cleanshutdown is written where Kafka stopped cleanly
+    1 mark     barnabas-import-unfinished in each log directory, before anything else: no broker
+               starts on it. It names the cluster and the sources
+    2 store    the metadata store of the first log directory, with all nodes
+    3 owner    meta.properties in each log directory
+    4 copy     the partitions, each file read back and compared; all is brought to disk
+    5 offsets  the four checkpoint files, and .kafka_cleanshutdown where Kafka stopped cleanly
+    6 finish   the marks become barnabas-import-complete, that of the first directory last
 
-After a crash the same command finds the mark, removes what the former run has written, and begins
-again. Only empty directories, and those of such a run, are written to.
+A crash at any moment leaves directories that are empty or have a mark. The same command, and no
+other one, then removes what is in them and begins again. It does so too when the import was
+complete, for its report may not have arrived; but whatever else opens the directory first, such as
+a broker, removes the mark. Files that no import makes are never removed.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -24,13 +28,21 @@ from typing import NamedTuple
 from barnabas.cext.memory.sys import sync_filesystem
 from barnabas.metadata import tree_copy, znodes
 from barnabas.metadata.embedded import EmbeddedTree
-from barnabas.metadata.tree_copy import owner_of
 from barnabas.metadata.znodes import Unfinished
 from barnabas.stages.opened import METADATA_DIRECTORY
-from barnabas.storage import checkpoints
+from barnabas.storage import checkpoints, partition_dirs
 from barnabas.storage.checkpoints import TopicPartition
-from barnabas.storage.log_dirs import LOCK, FailedDirectory, LogDir, disk_space
-from barnabas.storage.replace_file import sync_directory
+from barnabas.storage.log_dirs import (
+    CLEAN_SHUTDOWN,
+    IMPORT_COMPLETE,
+    IMPORT_UNFINISHED,
+    LOCK,
+    META,
+    FailedDirectory,
+    LogDir,
+    disk_space,
+)
+from barnabas.storage.replace_file import replace_file, sync_directory, temporary
 from barnabas.takeover.converted_import import convert
 from barnabas.takeover.import_plan import ImportPlan, PlannedPartition
 from barnabas.takeover.partition_files import (
@@ -44,6 +56,7 @@ from barnabas.takeover.partition_files import (
 from barnabas.takeover.refusals import CannotImport
 
 COMMAND = Unfinished("storage import")
+MARKS = (IMPORT_UNFINISHED, IMPORT_COMPLETE)
 NOT_OURS = (LOCK, "lost+found")  # may be in an empty directory
 FREE_SHARE = 0.01  # of the copied bytes, for the metadata store and the file system's own needs
 CHECKPOINTS = (
@@ -52,6 +65,7 @@ CHECKPOINTS = (
     checkpoints.LOG_START,
     checkpoints.CLEANER,
 )
+FILES = (META, CLEAN_SHUTDOWN, *CHECKPOINTS)
 
 
 class Imported(NamedTuple):
@@ -70,29 +84,24 @@ def import_by_copies(
     and bytes; `may_link`: links sealed segments where Kafka stopped cleanly. Raises CannotImport,
     UnusableDirectory, MetadataError."""
     with _locked(log_dirs) as targets:
-        _make_empty(plan, targets)
-        if not may_link:
-            _check_space(plan, targets)
+        _begin(plan, targets, check_space=not may_link)
         with closing(_store(targets[0].path)) as tree:
             tree_copy.begin(tree, plan.cluster_id, COMMAND)
             tree_copy.fill(tree, plan.nodes)
-            for row in targets:
-                row.claim(plan.node_id, plan.cluster_id)
-            imported = [
-                _copy(row, targets, progress, may_link and plan.sources[row.source].is_clean)
-                if not plan.sources[row.source].is_07
-                else _convert(plan, row, targets, progress, may_link)
-                for row in plan.partitions
-            ]
-            for target in targets:
-                bring_to_disk(target.path)
-                _write_checkpoints(plan, targets, target)
-            check_sources(plan)
             tree_copy.finish(tree, plan.cluster_id)
-        for number, target in enumerate(targets):
-            feeding = [row for at, row in enumerate(plan.sources) if at % len(targets) == number]
-            # A converted log has no indexes: the first start makes them.
-            target.close(clean=all(row.is_clean and not row.is_07 for row in feeding))
+        for row in targets:
+            row.claim(plan.node_id, plan.cluster_id)
+        imported = [
+            _copy(row, targets, progress, may_link and plan.sources[row.source].is_clean)
+            if not plan.sources[row.source].is_07
+            else _convert(plan, row, targets, progress, may_link)
+            for row in plan.partitions
+        ]
+        for target in targets:
+            bring_to_disk(target.path)
+            _write_checkpoints(plan, targets, target)
+        check_sources(plan)
+        _finish(plan, targets)
     return imported
 
 
@@ -102,54 +111,114 @@ def _locked(log_dirs: Sequence[Path]) -> Iterator[list[LogDir]]:
     with ExitStack() as stack:
         for row in targets:
             stack.callback(row.close, clean=False)
-            row.open()
+            row.open(by_import=True)
         yield targets
 
 
 def check_targets(plan: ImportPlan, log_dirs: Sequence[Path]) -> None:
     """Checks without a change that an import could write to these directories. Raises CannotImport,
-    UnusableDirectory, MetadataError."""
+    UnusableDirectory."""
     there = [path for path in log_dirs if path.exists()]
     if any(_content(path) for path in there):
         with _locked(there) as targets:
-            _former_run(plan, targets)
+            _check_free(plan, targets)
 
 
 def _content(path: Path) -> list[Path]:
     return [row for row in sorted(path.iterdir()) if row.name not in NOT_OURS]
 
 
-def _former_run(plan: ImportPlan, targets: Sequence[LogDir]) -> list[Path]:
-    """Returns what a former run of this import has left in the directories. Raises CannotImport
-    when anything else is there."""
-    found = [path for row in targets for path in _content(row.path)]
-    if not found:
-        return []
-    first = targets[0].path / METADATA_DIRECTORY
-    if first.is_dir() and len(found) == 1:  # the first step had not ended
-        with closing(_store(targets[0].path)) as tree:
-            if owner_of(tree).cluster_id is None:
-                return found
-    is_ours = first.is_dir()
-    if is_ours:
-        with closing(_store(targets[0].path)) as tree:
-            owner = owner_of(tree)
-        is_ours = owner.unfinished == COMMAND and owner.cluster_id == plan.cluster_id
-    ours = [row.identity().get("cluster.id") in (None, plan.cluster_id) for row in targets]
-    if not is_ours or not all(ours):
-        raise CannotImport(
-            [f"{found[0].parent} is not empty. Set log.dirs to an empty or a new directory."]
-        )
-    return found
+def _mark_of(plan: ImportPlan) -> bytes:
+    sources = [str(row.path.absolute()) for row in plan.sources]
+    return json.dumps({"version": 1, "cluster.id": plan.cluster_id, "sources": sources}).encode()
 
 
-def _make_empty(plan: ImportPlan, targets: Sequence[LogDir]) -> None:
-    store = targets[0].path / METADATA_DIRECTORY
-    for path in sorted(_former_run(plan, targets), key=lambda row: row == store):  # the mark last
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+def _check_free(plan: ImportPlan, targets: Sequence[LogDir]) -> None:
+    """Raises CannotImport when a directory has anything that a former run of this import did not
+    leave."""
+    for path in (row.path for row in targets):
+        marks = [path / name for name in MARKS if (path / name).exists()]
+        rest = [row for row in _content(path) if row not in marks and not _is_unfinished_mark(row)]
+        if rest and not marks:
+            raise CannotImport(
+                [f"{path} is not empty. Set log.dirs to an empty or a new directory."]
+            )
+        for mark in marks:
+            if mark.read_bytes() != _mark_of(plan):
+                raise CannotImport(
+                    [
+                        f"{path} has the work of another import, which {mark} names. Run that one"
+                        " again, or set log.dirs to an empty or a new directory."
+                    ]
+                )
+        for row in rest:
+            if not _is_of_import(row):
+                raise CannotImport(
+                    [
+                        f"{row} is not of the import that was interrupted in {path}. Move it"
+                        " elsewhere, or set log.dirs to an empty or a new directory."
+                    ]
+                )
+
+
+def _is_unfinished_mark(path: Path) -> bool:
+    return path == temporary(path.with_name(IMPORT_UNFINISHED))
+
+
+def _is_of_import(path: Path) -> bool:
+    """Returns whether a file or directory may be one that an import has made."""
+    if not path.is_dir() or path.is_symlink():
+        return path.name.removesuffix(".tmp") in FILES
+    named = partition_dirs.parse(path.name)
+    return path.name == METADATA_DIRECTORY or (named is not None and named.mark is None)
+
+
+def _begin(plan: ImportPlan, targets: Sequence[LogDir], check_space: bool) -> None:
+    """Marks the directories, and removes what a former run has left in them. Raises CannotImport,
+    FailedDirectory."""
+    _check_free(plan, targets)
+    try:
+        for row in targets:
+            if (row.path / IMPORT_COMPLETE).exists():
+                _rename_mark(row, IMPORT_COMPLETE, IMPORT_UNFINISHED)
+            elif not (row.path / IMPORT_UNFINISHED).exists():
+                replace_file(row.path / IMPORT_UNFINISHED, _mark_of(plan))
+        for row in targets:
+            for path in _content(row.path):
+                if path.name == IMPORT_UNFINISHED:
+                    continue
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+        if check_space:
+            try:
+                _check_space(plan, targets)
+            except CannotImport:
+                for row in targets:  # they are empty
+                    (row.path / IMPORT_UNFINISHED).unlink()
+                raise
+    except OSError as error:
+        raise FailedDirectory(f"cannot write into {row.path}", error) from error
+
+
+def _finish(plan: ImportPlan, targets: Sequence[LogDir]) -> None:
+    """Makes directories with all data on disk those of a broker. Raises FailedDirectory."""
+    try:
+        for number, row in enumerate(targets):
+            feeding = [one for at, one in enumerate(plan.sources) if at % len(targets) == number]
+            # A converted log has no indexes: the first start makes them.
+            if all(one.is_clean and not one.is_07 for one in feeding):
+                row.mark_clean()
+        for row in reversed(targets):
+            _rename_mark(row, IMPORT_UNFINISHED, IMPORT_COMPLETE)
+    except OSError as error:
+        raise FailedDirectory(f"cannot write into {row.path}", error) from error
+
+
+def _rename_mark(target: LogDir, before: str, after: str) -> None:
+    (target.path / before).rename(target.path / after)
+    sync_directory(target.path)
 
 
 def _check_space(plan: ImportPlan, targets: Sequence[LogDir]) -> None:

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from long_form import pick
 from takeover.importing import content, files, import_to
 from takeover.kafka_before import COMMITTED, CUT, CUT_BEFORE, NEWS, READERS, recorded
 
@@ -252,70 +251,9 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path, capsys, newest):
     assert (tmp_path / "new" / "precious").read_text() == "mine"
 
 
-def test_a_second_import_into_the_same_directory_is_refused(tmp_path, capsys, newest):
-    import_to(capsys, tmp_path / "new", newest)
-    before = content(tmp_path / "new" / f"{NEWS}-0")
-    (line,) = import_to(capsys, tmp_path / "new", newest, status=1)
-    assert "is not empty" in line
-    assert content(tmp_path / "new" / f"{NEWS}-0") == before
-
-
 def test_a_link_in_place_of_a_segment_is_refused(tmp_path, capsys, newest):
     segment = newest / f"{NEWS}-0" / f"{0:020d}.log"
     segment.rename(tmp_path / "elsewhere")
     segment.symlink_to(tmp_path / "elsewhere")
     (line,) = refused(capsys, tmp_path, newest)
     assert str(segment) in line and "plain file" in line
-
-
-# -- kill -9
-
-KILLED = """\
-import os, sys
-from barnabas.cli import main
-
-left, place = int(sys.argv[1]), sys.argv[2]
-COUNTED = ("open", "os.mkdir", "os.rename", "os.remove", "os.utime", "sqlite3.connect")
-
-def count(event, arguments):
-    global left
-    if event in COUNTED and str(arguments[0]).startswith(place):
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), 9)
-
-sys.addaudithook(count)
-sys.exit(main(sys.argv[3:]))
-"""
-
-
-def test_a_kill_leaves_the_source_as_it_was_and_the_next_run_imports_all(tmp_path, capsys, newest):
-    """The import is killed before a file of the new directory is opened, renamed and so on, at a
-    later one each time."""
-    before, killed = content(newest), 0
-    whole = import_to(capsys, tmp_path / "whole", newest)
-    for call in range(*pick(short=(1, 10_000, 43), long=(1, 10_000, 1))):
-        data = tmp_path / f"killed-{call}"
-        words = ["storage", "import", str(newest), "--json", "--set", f"log.dirs={data}"]
-        child = subprocess.run(
-            [sys.executable, "-c", KILLED, str(call), str(data), *words],
-            capture_output=True,
-            text=True,
-        )
-        assert content(newest) == before
-        if child.returncode == 0:
-            break
-        assert child.returncode == -9, child.stderr
-        killed += 1
-        if (data / META).exists():
-            with pytest.raises(Exception, match="storage import"):
-                Broker({"log.dirs": data}).start()
-        again = import_to(capsys, data, newest)
-        for name in ("logDirs", "partitions"):
-            again.pop(name), whole.pop(name, None)
-        assert again == whole
-        for folder in sorted(newest.glob("*-[0-9]")):
-            if folder.name != "__cluster_metadata-0":
-                assert files(data / folder.name) == files(folder)
-        shutil.rmtree(data)
-    assert killed > 3

@@ -5,8 +5,6 @@ kafka_07.py says what is in it. The broker has to answer clients of 0.7 as Kafka
 import base64
 import os
 import shutil
-import subprocess
-import sys
 from contextlib import suppress
 
 import pytest
@@ -16,11 +14,10 @@ from kazoo.client import KazooClient
 from legacy07.conftest import connect
 from long_form import pick
 from oracle.kafka07 import EARLIEST, LATEST, LISTENERS, message, messages, payloads_of, wrapped
-from takeover.importing import content, files, import_to
+from takeover.importing import calls_of, content, files, import_to, killed_before, kills
 from takeover.kafka_07 import PARTITIONS, READ, READERS, recorded
 from takeover.kafka_before import done
 from takeover.kafka_before import recorded as later_kafka
-from takeover.test_import import KILLED
 from takeover.test_import_real_kafka import values
 from zookeeper_server import ZooKeeperServer
 
@@ -376,26 +373,21 @@ def test_a_broker_that_starts_during_the_import_is_noticed(tmp_path, capsys, sou
     assert "has started on" in line
 
 
+@pytest.mark.timeout(pick(short=300, long=3600))
 def test_a_kill_leaves_the_source_as_it_was_and_the_next_run_imports_all(tmp_path, capsys, source):
-    before, killed = content(source), 0
+    before, data = content(source), tmp_path / "killed"
     whole = import_to(capsys, tmp_path / "whole", source, *BROKER)
-    for call in range(*pick(short=(40, 10_000, 97), long=(1, 10_000, 1))):
-        data = tmp_path / f"killed-{call}"
-        words = ["storage", "import", source, "--json", *BROKER, "--set", f"log.dirs={data}"]
-        command = [sys.executable, "-c", KILLED, str(call), str(data), *map(str, words)]
-        child = subprocess.run(command, capture_output=True, text=True)
+    words = ["import", source, *BROKER, "--set", f"log.dirs={data}"]
+    for call in kills(calls_of(data, *words), 137, last=3):
+        shutil.rmtree(data)
+        killed_before(call, data, *words)
         assert content(source) == before
-        if child.returncode == 0:
-            break
-        assert child.returncode == -9, child.stderr
-        killed += 1
         again = import_to(capsys, data, source, *BROKER)
         assert [row["crc32c"] for row in again["partitions"]] == [
             row["crc32c"] for row in whole["partitions"]
         ]
         for path in (tmp_path / "whole").glob("*-[0-9]"):
             assert files(data / path.name) == files(path)
-    assert killed
 
 
 def test_large_messages_and_wrappers(tmp_path, capsys):
