@@ -8,7 +8,8 @@
 
 Kafka starts until step 2, which is a few renames, and barnabas after it. After a crash in step 2
 neither does: the same command finishes it, and `--undo` goes back. meta.properties, the checkpoints
-and the files of partitions stay as they are; the broker changes them when it starts.
+and the files of partitions stay as they are; the broker changes them when it starts. The metadata
+store moves last, and no broker starts on a directory with import-undo and without that store.
 """
 
 from __future__ import annotations
@@ -37,19 +38,22 @@ COMMAND = Unfinished("storage import --in-place")
 
 def remove_leftovers(log_dirs: Sequence[Path]) -> None:
     """Removes what a killed run has prepared. Raises FailedDirectory."""
-    for log_dir in log_dirs:
-        for path in log_dir.glob(f"{undo_record.DIRECTORY}-0.*-delete"):
-            try:
-                shutil.rmtree(path)
-            except OSError as error:
-                raise FailedDirectory(f"cannot remove {path}", error) from error
+    for path in (row for log_dir in log_dirs for row in undo_record.set_aside(log_dir)):
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            raise FailedDirectory(f"cannot remove {path}", error) from error
 
 
 def finish_switch(log_dirs: Sequence[Path]) -> bool:
-    """Finishes an import that was killed in its switch. Returns whether there was one."""
+    """Finishes an import that was killed in its switch. Returns whether there was one. Raises
+    CannotImport, FailedDirectory."""
     if not any(undo_record.has_record(path) for path in log_dirs):
         return False
-    if not all(undo_record.has_record(path) or _prepared(path) for path in log_dirs):
+    for path in log_dirs:
+        if undo_record.is_undoing(path):
+            raise CannotImport([f"an undo has begun in {path}. Run the command with --undo again."])
+    if not all(undo_record.has_record(path) or undo_record.set_aside(path) for path in log_dirs):
         raise CannotImport(
             [
                 f"{log_dirs[0]} has an undo record, and another of the directories has none. Give"
@@ -72,6 +76,14 @@ def import_in_place(plan: ImportPlan, progress: Progress) -> list[Imported]:
                 f" {', '.join(map(str, sorted(brokers)))}, and the new broker is {plan.node_id}."
             ]
         )
+    for log_dir in log_dirs:
+        if (log_dir / METADATA_DIRECTORY).exists():
+            raise CannotImport(
+                [
+                    f"{log_dir / METADATA_DIRECTORY} is of a broker of barnabas that has started"
+                    " here. Move it elsewhere if nothing in it is needed."
+                ]
+            )
     imported = [
         Imported(row, plan.sources[row.source].path / row.name, content_of(row.files, progress))
         for row in plan.partitions
@@ -95,17 +107,13 @@ def import_in_place(plan: ImportPlan, progress: Progress) -> list[Imported]:
     return imported
 
 
-def _prepared(log_dir: Path) -> list[Path]:
-    return sorted(log_dir.glob(f"{undo_record.DIRECTORY}-0.*-delete"))
-
-
 def _switch(log_dirs: Sequence[Path]) -> None:
     """Does what is left of the switch. Raises FailedDirectory."""
     for log_dir in log_dirs:
         kept = log_dir / undo_record.DIRECTORY
         try:
             if not kept.exists():
-                _prepared(log_dir)[0].rename(kept)
+                undo_record.set_aside(log_dir)[0].rename(kept)
                 sync_directory(log_dir)
             if (log_dir / KRAFT_METADATA).exists():
                 (log_dir / KRAFT_METADATA).rename(kept / KRAFT_METADATA)
@@ -113,8 +121,13 @@ def _switch(log_dirs: Sequence[Path]) -> None:
             sync_directory(log_dir)
         except OSError as error:
             raise FailedDirectory(f"cannot change {log_dir}", error) from error
-    first = log_dirs[0]
-    store = first / undo_record.DIRECTORY / METADATA_DIRECTORY
-    if store.exists():
-        store.rename(first / METADATA_DIRECTORY)
-        sync_directory(first)
+    for (
+        log_dir
+    ) in log_dirs:  # the first of the run that was killed: its order may have been another
+        store = log_dir / undo_record.DIRECTORY / METADATA_DIRECTORY
+        try:
+            if store.exists():
+                store.rename(log_dir / METADATA_DIRECTORY)
+                sync_directory(log_dir)
+        except OSError as error:
+            raise FailedDirectory(f"cannot change {log_dir}", error) from error
