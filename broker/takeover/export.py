@@ -5,9 +5,11 @@
     2 copy     the partitions, each file read back and compared, and the four checkpoints
     3 owner    the metadata, in __cluster_metadata-0 or in ZooKeeper, and meta.properties, without
                which Kafka does not start in KRaft mode
-    4 finish   .kafka_cleanshutdown, where the broker was stopped cleanly; the marks are removed
+    4 finish   .kafka_cleanshutdown, where the broker was stopped cleanly; the marks are removed,
+               that of the tree first
 
-After a crash the same command removes what the former run has written, and begins again. The
+After a crash the same command removes what the former run has written, and begins again; but a tree
+without a mark may be that of a running Kafka, and is refused. The
 broker's own directories are only read, but for the session of its metadata store.
 """
 
@@ -40,7 +42,7 @@ from barnabas.storage.log_dirs import (
     UnusableDirectory,
     disk_space,
 )
-from barnabas.storage.replace_file import replace_file, sync_directory
+from barnabas.storage.replace_file import replace_file, sync_directory, temporary
 from barnabas.takeover import older_records
 from barnabas.takeover.copied_import import CHECKPOINTS, bring_to_disk
 from barnabas.takeover.exported_records import ExportedRecords
@@ -141,10 +143,10 @@ def export(
             bring_to_disk(target)
             if all(row.was_clean for row in directories):
                 replace_file(target / CLEAN_SHUTDOWN, CLEAN)
-            (target / MARK).unlink()
-            sync_directory(target)
             if zookeeper is not None:
                 tree_copy.finish(zookeeper, cluster_id)
+            (target / MARK).unlink()
+            sync_directory(target)
         except OSError as error:
             raise FailedDirectory(f"cannot write {target}", error) from error
         return Export(cluster_id, node_id, done, count, notes)
@@ -174,7 +176,8 @@ def _found(
 def _check_target(target: Path, planned: Sequence[Exported]) -> None:
     """Raises CannotImport when the directory is in use or too small."""
     if target.exists():
-        rest = [path for path in target.iterdir() if path.name != "lost+found"]
+        mark = temporary(target / MARK)  # a run was killed when it wrote the mark
+        rest = [path for path in target.iterdir() if path.name not in ("lost+found", mark.name)]
         if rest and not (target / MARK).exists():
             raise CannotImport([f"{target} is not empty. Give an empty or a new directory."])
     above = target
