@@ -59,8 +59,7 @@ def rule_of(row: Struct) -> AclBinding:
         raise InvalidRequest(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not row.resourceName:
         raise InvalidRequest("Invalid empty resource name")
-    kind, colon, _name = row.principal.partition(":")
-    if not (kind and colon):
+    if ":" not in row.principal:  # Kafka takes an empty type, and one with spaces
         raise InvalidRequest(f"{row.principal[:60]!r} is not a principal: write TYPE:NAME")
     return AclBinding(
         ResourcePattern(row.resourceType, row.resourceName, row.resourcePatternType),

@@ -24,6 +24,7 @@ from barnabas.api.config_resources import (
 from barnabas.api.contexts import ConfigContext
 from barnabas.config.layers import BROKER_LOGGER as BROKER_LOGGER_SOURCE
 from barnabas.config.layers import ConfigEntry
+from barnabas.controller.topic_names import check_topic_name
 from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from barnabas.security.acl_codes import DESCRIBE_CONFIGS
 from barnabas.telemetry import loggers
@@ -73,6 +74,7 @@ def _entries(
 ) -> list[ConfigEntry]:
     context = call.context
     if kind == TOPIC:
+        check_topic_name(name)
         state = context.cluster()
         topic = state.topic(name)
         if topic is None or topic.deleting:

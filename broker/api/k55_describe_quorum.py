@@ -11,6 +11,7 @@ v1 times of the last fetch; v2 messages, directory ids, the controllers' address
 from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import MetadataContext
+from barnabas.controller.topic_names import CLUSTER_METADATA
 from barnabas.errors import UnknownTopicOrPartition
 from barnabas.security.acl_codes import DESCRIBE
 from barnabas.wire import Struct
@@ -19,12 +20,11 @@ KEY = 55
 VERSIONS = (0, 2)
 CONTEXT = MetadataContext
 ACCESS = of_cluster(DESCRIBE)
-METADATA_TOPIC = "__cluster_metadata"
 
 
 def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
     asked = [(t.topicName, [row.partitionIndex for row in t.partitions]) for t in request.topics]
-    is_quorum = asked == [(METADATA_TOPIC, [0])]
+    is_quorum = asked == [(CLUSTER_METADATA, [0])]
     topic_of, row_of = call.struct("topics"), call.struct("topics.partitions")
     unknown = UnknownTopicOrPartition()
     topics = []

@@ -12,6 +12,7 @@ from barnabas.errors import InvalidTopicException
 
 NAME_LETTERS_MAX = 249
 LEGAL = r"[a-zA-Z0-9._-]+"
+CLUSTER_METADATA = "__cluster_metadata"  # the metadata log of KRaft, which no client creates
 INTERNAL = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 
 

@@ -15,7 +15,7 @@ from barnabas.config import ConfigError, DynamicConfig, check_topic
 from barnabas.controller.controller_role import ControllerRole
 from barnabas.controller.new_partitions import begin_partitions, partition_nodes
 from barnabas.controller.placement import place
-from barnabas.controller.topic_names import check_collision, check_topic_name
+from barnabas.controller.topic_names import CLUSTER_METADATA, check_collision, check_topic_name
 from barnabas.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -133,6 +133,8 @@ class TopicController:
 
     def _assignment_of(self, topic: NewTopic, state: ClusterState) -> TopicAssignment:
         check_topic_name(topic.name)
+        if topic.name == CLUSTER_METADATA:
+            raise InvalidRequest(f"Creation of internal topic {topic.name} is prohibited.")
         if state.topic(topic.name) is not None:
             raise TopicAlreadyExists(f"Topic '{topic.name}' already exists.")
         check_collision(topic.name, state.topics)

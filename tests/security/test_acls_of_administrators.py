@@ -127,7 +127,6 @@ def test_rules_are_created_found_and_deleted(ruled, version):
         {"resourceName": ""},
         {"resourceType": CLUSTER, "resourceName": "other"},
         {"principal": "alice"},
-        {"principal": ":alice"},
         {"resourceType": GROUP, "resourceName": "a/b"},
         {"resourceType": GROUP, "resourceName": ".."},
         {"resourceName": "a\nb"},
