@@ -177,9 +177,9 @@ BUGS = {
         "that is not committed", replacements=[(readers, "aborted_in", lambda _answer: {})]
     ),
     "markers are not written, with os": Bug(
-        "the work is not done",
+        "is in the transaction",
         replacements=[(TransactionCoordinator, "_carry_out", without_markers)],
-        first=16,
+        first=71,
         durability="os",
     ),
     # -- share groups
