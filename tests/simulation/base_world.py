@@ -118,6 +118,10 @@ class BaseWorld:
         """Returns where a log of a coordinator ends; 0 where a fault takes nothing of it."""
         return 0
 
+    def may_be_offline(self, _place: Place) -> bool:
+        """Returns whether the disk of a partition may have failed."""
+        return False
+
     # -- chance
 
     def random_bytes(self, size: int) -> bytes:

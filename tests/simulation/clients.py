@@ -74,6 +74,10 @@ class Producers:
             row.batches for (_, log), row in self._sequences.items() if log in self._world.logs
         )
 
+    def is_idle_in(self, log: Log) -> bool:
+        """Returns whether every batch for one log is acknowledged."""
+        return not any(row.batches for (_, key), row in self._sequences.items() if key == log)
+
     def send(self, may_begin: bool) -> None:
         """Sends one batch: one that was not acknowledged, or, with `may_begin`, a new one."""
         world = self._world

@@ -16,7 +16,7 @@ from simulation.committers import partition_of
 from simulation.log_rows import Violation
 from simulation.parking import Awaited
 
-from barnabas.errors import FencedMemberEpoch, UnknownMemberId
+from barnabas.errors import FencedMemberEpoch, NotCoordinator, UnknownMemberId
 from barnabas.wire import Struct, request, response
 from barnabas.wire.headers import decode_response_header, encode_request
 from barnabas.wire.internal import CONSUMER_OFFSETS
@@ -140,6 +140,8 @@ class Members:
         world, code = self._world, answer.errorCode
         if code:
             world.counts[f"heartbeat error {code} in {self.group}"] += 1
+            # The log has refused the change, which the broker's memory may have.
+            member.is_sure = member.is_sure and code != NotCoordinator.code
             if code in FORGOTTEN:
                 if member.is_sure and epoch > 0:
                     raise Violation(

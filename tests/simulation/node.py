@@ -183,6 +183,7 @@ class SimNode:
 
     def __init__(self, world: Any, node_id: int, folder: Path) -> None:
         self.world, self.node_id, self.folder = world, node_id, folder
+        self.folders = [folder]  # the log directories
         self.life = 0
         self.is_running = False
         self.is_paused = False

@@ -26,6 +26,7 @@ from typing import Any, NoReturn, TypeVar
 from durability.recording import Call, Choice, OwnCalls, SimulatedDisk
 from simulation.base_world import RECREATED, TOPIC, BaseWorld, Known, no_surprise
 from simulation.classic_members import ClassicMembers
+from simulation.failing_directory import FailingDirectory
 from simulation.judge import Log, Place
 from simulation.keyed import Keyed
 from simulation.log_rows import Violation
@@ -45,7 +46,7 @@ from barnabas.storage.log_dirs import UnusableDirectory
 
 T = TypeVar("T")
 
-DATA = "data"  # the log directory, in the folder of the recorder
+DATA = ("data", "data-2", "data-3")  # the log directories, in the folder of the recorder
 KEYED, RETAINED, NAMES, PARTITIONS = "keyed", "retained", (RECREATED, "second"), 2
 SEGMENT_BYTES, KEYED_BYTES = "4000", "1000"
 # What clients do in a step, by its weight; "run": a step of the broker.
@@ -62,6 +63,7 @@ CHOICES = ("nothing", "names", "contents", "all", "some", "some", "some")
 CALLS_MAX = (10, 60, 60, 200)  # until the power is cut
 STEPS_MAX = 80  # the same
 CUT_START, START_CALLS = 0.3, 200  # the probability of a cut while the broker starts; its calls
+KILLED = 0.5  # the probability that a broker whose flush has failed is killed
 CALL_STEPS_MAX = 2000  # in which so many calls are made
 
 
@@ -107,7 +109,7 @@ class Children:
 
 class OneNodeWorld(BaseWorld):
     """A simulated broker. `folder` is that of the recorder, and empty. `bugs` are planted in the
-    disk: a flush of which one of them returns True does nothing. Raises Violation."""
+    disk: a call of which one of them returns True does nothing. Raises Violation."""
 
     may_have_gaps = True
     node: SingleNode
@@ -118,11 +120,14 @@ class OneNodeWorld(BaseWorld):
         folder: Path,
         bugs: Sequence[Callable[[Call], bool]] = (),
         durability: str = "fsync",
+        directories: int = 1,
     ) -> None:
         super().__init__(seed, durability, has_share_group=True)
         self.folder, self.calls, self._bugs = folder, OwnCalls(), bugs
         self.calls.limit(0)
-        self.node = SingleNode(self, NODE_ID, folder / DATA)
+        self._directories = DATA[:directories]
+        self.node = self._node_in(folder)
+        self.failing = FailingDirectory(self)
         self.brokers = {NODE_ID: self.node}
         self.running = self.node
         self.administrator = TopicChanges(self, NAMES)
@@ -147,9 +152,9 @@ class OneNodeWorld(BaseWorld):
         """Cuts the power `lives` times, each time after a random number of calls, and checks what
         is there at the end."""
         with self._opened():
-            for _ in range(lives):
+            for life in range(lives):
                 self._live()
-                self._cut_power()
+                self._cut_power(is_last=life == lives - 1)
             self.calls.limit(0)
             self._settle()
 
@@ -179,7 +184,7 @@ class OneNodeWorld(BaseWorld):
             try:
                 self.start(self.node)
                 self._begin()
-                self.disk = SimulatedDisk.of_files(self.folder)
+                self._disk_of_files()
                 self.calls.take()
                 yield
             finally:
@@ -210,10 +215,13 @@ class OneNodeWorld(BaseWorld):
         self._group = self.choice(self.groups) if often == "heartbeat" else None
         if self.happens(0.5):
             self.calls.limit(-1)
+            self.failing.plan()
             for _ in range(1 + self.below(STEPS_MAX)):
                 self.step()
+            self.failing.check_others()
             return
         self._plan_cut(self.choice(CALLS_MAX))
+        self.failing.plan()
         try:
             for _ in range(CALL_STEPS_MAX):
                 self.step()
@@ -235,9 +243,9 @@ class OneNodeWorld(BaseWorld):
         self.judge.look(self.brokers.values())  # what is committed, before a reader gets it
         self.administrator.check(self.node.reader.state)
         self.judge.check_acknowledged()
-        log = self.node.replicas.log(KEYED, 0)
-        self.keyed.check(log)
-        self.retained.check(self.node.replicas.log(RETAINED, 0))
+        for topic in (self.keyed, self.retained):
+            if not self.may_be_offline((topic.topic, 0)):
+                topic.check(self.node.replicas.log(topic.topic, 0))
         self.judge.check_files()
 
     @property
@@ -317,6 +325,10 @@ class OneNodeWorld(BaseWorld):
         self.retained.look()
         if self.losses is not None:
             self.losses.look()
+        if self.failing.path is not None:
+            self._take_calls()
+        if len(self.node.folders) > 1:
+            self.failing.look()
         if self._forks and self._cut_step != self.counts["calls"]:
             self._cut_step = self.counts["calls"]
             self._children.cut(f"behind the step of call {self._cut_step}")
@@ -336,11 +348,17 @@ class OneNodeWorld(BaseWorld):
         if any(row.worker is not None for row in node.actors):
             return
         self.note("stopped")
+        self._before_end()
         node.stop()
         self.look_at_disk()
+        self._take_calls()
+        with self.calls.paused():
+            self.disk.write_evicted()
+        if self.losses is not None:
+            self.failing.before_start(may_stay=False)
         self.start(node)
         self.look_at_disk()
-        self._check_kept()
+        self._check_start()
 
     def lost(self, broker: Any) -> None:
         super().lost(broker)
@@ -409,32 +427,30 @@ class OneNodeWorld(BaseWorld):
                 self._children.cut(f"after call {self.counts['calls']} ({call.name} {call.path})")
 
     def _apply(self, call: Call) -> None:
-        if not (call.name == "sync" and any(bug(call) for bug in self._bugs)):
+        if not any(bug(call) for bug in self._bugs):
             self.disk.apply(call)
 
     def _plan_cut(self, calls_max: int) -> None:
         self._may_cut = True
         self.calls.limit(1 + self.below(calls_max))
 
-    def _cut_power(self) -> None:
+    def _cut_power(self, is_last: bool) -> None:
         """Starts the broker on what the disk has after the power was cut. The power may be cut
         again while it starts."""
         while True:
             self._may_cut = False
-            for call in self.calls.take():
-                self._apply(call)
-                self.counts["calls"] += 1
+            self._take_calls()
             self.calls.limit(0)
             if self.node.is_running:
-                self.retained.look(is_whole=not self._may_lose)
-                if self.losses is not None:
-                    self.losses.before()
+                self._before_end()
                 self.node.kill()
             image = self.folder.with_name("image")
-            self._write_image(image)
+            was_killed = self._write_image(image)
             shutil.rmtree(self.folder)
             image.rename(self.folder)
-            self.disk = SimulatedDisk.of_files(self.folder)
+            if not was_killed:
+                self._disk_of_files()
+            self.failing.before_start(may_stay=self.losses is None and not is_last)
             try:
                 if self.happens(CUT_START):
                     self._plan_cut(START_CALLS)
@@ -446,10 +462,35 @@ class OneNodeWorld(BaseWorld):
             except PowerCut:
                 self.counts["power cuts while it starts"] += 1
 
-    def _write_image(self, image: Path) -> None:
-        """Writes what the disk has when the power is cut now."""
+    def _take_calls(self) -> None:
+        calls = self.calls.take()
+        for call in calls:
+            self._apply(call)
+        self.counts["calls"] += sum(call.name != "failed" for call in calls)
+        self.failing.take(calls)
+
+    def _disk_of_files(self) -> None:
+        self.disk = SimulatedDisk.of_files(self.folder)
+        self.disk.of_failed = Choice(chance=self._random)
+
+    def _before_end(self) -> None:
+        """Notes what the broker has before it is killed or stops."""
+        self.retained.look(is_whole=not self._may_lose)
+        if self.losses is not None:
+            self.losses.before()
+        self._may_lose |= self.disk.lost_flushes > 0
+        self.disk.lost_flushes = 0
+
+    def _write_image(self, image: Path) -> bool:
+        """Writes what the disk has when the power is cut now, or what processes see when the broker
+        is killed. Returns whether it was killed."""
         kind = self.choice(CHOICES)
+        if self.failing.has_lost and self.happens(KILLED):
+            kind = "all"
         self.note("power cuts", f"after {self.counts['calls']} calls, the disk has {kind}")
+        if kind == "all" and len(self._directories) > 1:
+            self.disk.write_now(image)
+            return True
         self._may_lose |= kind != "all"  # else it is as after a kill
         choice = {
             "nothing": Choice(),
@@ -459,6 +500,7 @@ class OneNodeWorld(BaseWorld):
             "some": Choice(chance=self._random),
         }[kind]
         self.disk.write_image(image, choice)
+        return False
 
     def _start_again(self) -> None:
         """Starts the broker after a power cut, and checks what it has."""
@@ -468,6 +510,10 @@ class OneNodeWorld(BaseWorld):
             raise Violation(f"the broker does not start: {error}") from error
         self.look_at_disk()
         self.note("started")
+        self._check_start()
+
+    def _check_start(self) -> None:
+        """Checks what the broker has when it has started."""
         if self.losses is not None and self._may_lose:
             self.losses.check()
         if self.losses is not None:
@@ -487,7 +533,7 @@ class OneNodeWorld(BaseWorld):
             self.lost(former)
             folder = self.folder.with_name(f"child-{os.getpid()}")
             self._write_image(folder)
-            self.node = SingleNode(self, NODE_ID, folder / DATA)
+            self.node = self._node_in(folder)
             self.node.life = former.life
             self.brokers = {NODE_ID: self.node}
             self._start_again()
@@ -498,6 +544,12 @@ class OneNodeWorld(BaseWorld):
             text = "".join(traceback.format_exception(error))[-3000:]
             os.write(say, f"{error}\n{text}".encode())
         os._exit(status)
+
+    def _node_in(self, folder: Path) -> SingleNode:
+        return SingleNode(self, NODE_ID, [folder / name for name in self._directories])
+
+    def may_be_offline(self, place: Place) -> bool:
+        return self.failing.may_be_offline(place)
 
     def start(self, broker: Any) -> None:
         broker.start()

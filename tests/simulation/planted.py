@@ -1,15 +1,16 @@
 """Bugs that are planted into the simulation of one broker: it must find each of them.
 
-A bug is a flush that is left out, for a kind of file, or a change of the shipped code. `BUGS` says
+A bug is a call that is left out, for a kind of file, or a change of the shipped code. `BUGS` says
 what a seed finds: words of the violation.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from durability.recording import Call
@@ -21,24 +22,29 @@ from barnabas.coordinator.groups.classic_group import ClassicGroup
 from barnabas.coordinator.share import share_state
 from barnabas.coordinator.streams import streams_records
 from barnabas.coordinator.transactions.coordinator import TransactionCoordinator
+from barnabas.server.replica_manager import ReplicaManager
 from barnabas.storage import log_manager
+from barnabas.storage.checkpoint_writer import CheckpointWriter
 from barnabas.storage.cleanup import Cleanup
 from barnabas.storage.log_manager import OFFSET_MAX, LogManager
+from barnabas.storage.replace_file import Replacements
 from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 
-Leaves = Callable[[Call], bool]  # a flush out
+Leaves = Callable[[Call], bool]  # a call out
 
 
 class Bug(NamedTuple):
-    """`words`: of the violation that finds it. `leaves`: a pattern of the paths that no flush
-    brings to the disk. `replacements` of the shipped code. `first`: a seed that finds it.
-    `durability`: the setting log.durability."""
+    """`words`: of the violation that finds it. `leaves`: a pattern of the paths that no `call`
+    reaches on the disk. `replacements` of the shipped code. `first`: a seed that finds it.
+    `durability`: the setting log.durability. `directories`: their number."""
 
     words: str
     leaves: str | None = None
     replacements: Sequence[Replacement] = ()
     first: int = 1
     durability: str = "fsync"
+    directories: int = 1
+    call: str = "sync"
 
 
 def without_markers(coordinator: TransactionCoordinator, name: str) -> None:
@@ -109,6 +115,40 @@ def cutting(logs: LogManager, *given: Any, **named: Any) -> Any:
     return handle
 
 
+def opening_again(replicas: ReplicaManager) -> int:
+    """Opens the logs again whose flush has failed."""
+    logs = replicas._logs
+    for row in list(logs.offline_logs()):
+        name, (state,) = (row.topic, row.partition), [
+            state for state in logs._dirs if state.directory.path == row.directory.parent
+        ]  # fmt: skip
+        del logs._logs[name]
+        found = log_manager._FoundLog(state, row.directory, name, True)
+        logs._unopened[name] = log_manager._UnopenedLog(found, "")
+        replicas._failed[name] = ""
+    return _try_offline(replicas)
+
+
+def all_unwritten(checkpoints: CheckpointWriter) -> set[Path]:
+    """Takes the log starts of all directories for unwritten when those of one are."""
+    failed = _unwritten_log_starts(checkpoints)
+    return {row.path for row in checkpoints._logs.directories()} if failed else failed
+
+
+def commit_all(rows: Mapping[Path, Replacements]) -> dict[Path, OSError]:
+    """Commits the replacements of all directories together."""
+    whole = Replacements()
+    for row in rows.values():
+        whole.add_all(row)
+    try:
+        whole.commit()
+    except OSError as error:
+        return dict.fromkeys(rows, error)
+    return {}
+
+
+_try_offline = ReplicaManager.try_offline
+_unwritten_log_starts = CheckpointWriter.unwritten_log_starts
 _open_handle = LogManager._open_handle
 _fields = share_state._fields
 _table = single_node.PartitionTable
@@ -153,6 +193,27 @@ BUGS = {
     ),
     "the directories of deleted topics stay": Bug(
         "has files of", replacements=[(log_manager, "_rename_deleted", lambda *_: None)]
+    ),
+    # -- log directories, one of which fails
+    "what a failed flush has lost stays in memory": Bug(
+        "was committed there", r"\.log$", call="evict", directories=2
+    ),
+    "a log comes back after a failed flush": Bug(
+        "is online after a failed flush",
+        replacements=[(ReplicaManager, "try_offline", opening_again)],
+        directories=2,
+    ),
+    "records are deleted in all directories or in none": Bug(
+        "DeleteRecords has answered",
+        replacements=[(CheckpointWriter, "unwritten_log_starts", all_unwritten)],
+        first=7,
+        directories=3,
+    ),
+    "new partitions are written in all directories or in none": Bug(
+        "its log directory works",
+        replacements=[(log_manager, "commit_each", commit_all)],
+        first=11,
+        directories=2,
     ),
     # -- groups
     "offsets of groups are not flushed": Bug("group ", r"/__consumer_offsets-\d/\d+\.log$"),
@@ -208,12 +269,12 @@ def bug(name: str | None) -> Iterator[Sequence[Leaves]]:
     planted = Bug("") if name is None else BUGS[name]
     leaves: list[Leaves] = []
     if planted.leaves is not None:
-        leaves.append(partial(_matches, re.compile(planted.leaves)))
+        leaves.append(partial(_matches, planted.call, re.compile(planted.leaves)))
     single_node.config_of.cache_clear()
     with replaced(planted.replacements):
         yield leaves
     single_node.config_of.cache_clear()
 
 
-def _matches(pattern: re.Pattern[str], call: Call) -> bool:
-    return pattern.search(call.path) is not None
+def _matches(name: str, pattern: re.Pattern[str], call: Call) -> bool:
+    return call.name == name and pattern.search(call.path) is not None

@@ -15,6 +15,7 @@ from simulation.keyed import Content, Keyed, rows_of
 from simulation.log_rows import Violation
 
 from barnabas.cext.log.log_handle import LogError
+from barnabas.errors import KafkaStorageError
 from barnabas.wire import request, response
 from barnabas.wire.headers import decode_response_header, encode_request
 
@@ -69,7 +70,12 @@ class Retained(Keyed):
         assert isinstance(answer, bytes)
         _, at = decode_response_header(answer, DELETE_RECORDS, VERSION)
         found = response(DELETE_RECORDS).decode(answer, VERSION, at).topics[0].partitions[0]
-        assert not found.errorCode, found
+        if found.errorCode == KafkaStorageError.code and self._world.may_be_offline(
+            (self.topic, 0)
+        ):
+            return
+        if found.errorCode:
+            raise Violation(f"{self.topic}: DeleteRecords has answered {found.errorCode}")
         self._world.counts["deletions of records"] += 1
         self._deleted_to = max(self._deleted_to, found.lowWatermark)
 

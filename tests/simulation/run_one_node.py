@@ -2,16 +2,16 @@
 
     cd tests
     python -m simulation.run_one_node [--first SEED] [--seeds N | --seconds N] [--lives N]
-                                      [--durability fsync | os] [--every STEPS]
+                                      [--durability fsync | os] [--directories N] [--every STEPS]
                                       [--bug NAME | --bugs] [--log FILE]
                                       [--trace | --trace-all]
 
 Each seed is a disk that the broker starts on --lives times; every third one has
-log.durability=os. --every cuts the power after every call
-and every step of so many steps, each time in a child process. --bug plants a bug
-(simulation/planted.py), --bugs all of them, one after the other: each ends with the first seed that
-finds it. The exit status is 1 when an invariant did not hold; --trace prints all events of such a
-seed.
+log.durability=os. It has one to three log directories, one of which may fail. --every cuts the
+power after every call and every step of so many steps, each time in a child process. --bug plants
+a bug (simulation/planted.py), --bugs all of them, one after the other: each ends with the first
+seed that finds it. The exit status is 1 when an invariant did not hold; --trace prints all events
+of such a seed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
 
@@ -47,7 +48,10 @@ def simulated(seed: int, work: Path, given: argparse.Namespace):
         durability = given.durability or ("os" if seed % 3 == 0 else "fsync")
         if given.bug is not None:
             durability = planted.BUGS[given.bug].durability
-        world = OneNodeWorld(seed, folder, flushes, durability)
+        directories = given.directories or 1 + seed // 3 % 3
+        if given.bug is not None:
+            directories = planted.BUGS[given.bug].directories
+        world = OneNodeWorld(seed, folder, flushes, durability, directories)
         try:
             if given.every:
                 world.counts["power cuts"] = world.run_with_every_cut(given.every, given.processes)
@@ -55,6 +59,8 @@ def simulated(seed: int, work: Path, given: argparse.Namespace):
                 world.run(given.lives)
         except Violation as violation:
             return world, violation
+        except Exception as error:
+            return world, Violation(f"an exception: {error!r}\n{traceback.format_exc()}")
         return world, None
 
 
@@ -125,6 +131,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, metavar="N", help="of a processor; not --seeds")
     parser.add_argument("--lives", type=int, default=LIVES, metavar="N")
     parser.add_argument("--durability", choices=("fsync", "os"), help="os: every third seed")
+    parser.add_argument("--directories", type=int, choices=(1, 2, 3), help="log.dirs: by the seed")
     parser.add_argument("--every", type=int, metavar="STEPS", help="cut the power after every call")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="for --every")
     parser.add_argument("--bug", metavar="NAME", help="plant a bug")

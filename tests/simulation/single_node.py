@@ -14,6 +14,7 @@ from concurrent import futures
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulation import node
@@ -61,6 +62,8 @@ from barnabas.server.replica_manager import ReplicaManager, deleted_logs, wanted
 from barnabas.stages.opened import embedded_directory
 from barnabas.storage.checkpoint_writer import CheckpointWriter
 from barnabas.storage.cleanup import Cleanup
+from barnabas.storage.failure_log import PERIOD_MS as FAILURES_MS
+from barnabas.storage.failure_log import FailureLog
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.log_cleaner import LogCleaner
 from barnabas.storage.log_dirs import LogDir, keep_usable, open_directories
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
 NODE_ID = 1
 WAL_PAGES_MAX = 30  # so that SQLite often moves its log into the file
 CHECKPOINT_MS, CLEAN_MS, RETENTION_MS, TIMEOUTS_MS, FLUSH_MS = 2000, 1000, 1000, 1000, 500
+OFFLINE_MS = 300  # so that a life has attempts
 SETTINGS = node.SETTINGS | {
     "node.id": str(NODE_ID),
     "log.index.size.max.bytes": "4096",
@@ -97,8 +101,8 @@ MODULES = (
 
 
 @cache  # no code changes it
-def config_of(folder: str, durability: str) -> BrokerConfig:
-    return BrokerConfig({**SETTINGS, "log.dirs": folder, "log.durability": durability})
+def config_of(folders: str, durability: str) -> BrokerConfig:
+    return BrokerConfig({**SETTINGS, "log.dirs": folders, "log.durability": durability})
 
 
 class HereNow:
@@ -154,12 +158,17 @@ class SingleNode(SimNode):
     world: OneNodeWorld
     handled = node.HANDLED | {row.KEY: row for row in MODULES}
 
+    def __init__(self, world: OneNodeWorld, node_id: int, folders: list[Path]) -> None:
+        super().__init__(world, node_id, folders[0])
+        self.folders = folders
+
     def _open(self, undo: ExitStack) -> None:
         system, world, folder = self.system, self.world, self.folder
+        directories = [str(row) for row in self.folders]
         self.in_turn: deque[Callable[[], object]] = deque()  # calls of the group coordinator
         listeners = [Listener("PLAINTEXT", "node", 9092)]
-        self.config = config = config_of(str(folder), world.durability)
-        opened, _failed = open_directories([str(folder)], True)
+        self.config = config = config_of(",".join(directories), world.durability)
+        opened, failed = open_directories(directories, True)
         for row in opened:
             undo.callback(row.close, False)
         self.directories = opened
@@ -170,7 +179,7 @@ class SingleNode(SimNode):
         known = {found for row in opened if (found := row.identity().get("cluster.id"))}
         cluster_id = claim_cluster(tree, known, world.random_bytes)
         self.dynamic = dynamic = DynamicConfig(config, NODE_ID)
-        usable, _ = keep_usable(opened, lambda row: row.claim(NODE_ID, cluster_id), True)
+        usable, unclaimed = keep_usable(opened, lambda row: row.claim(NODE_ID, cluster_id), True)
         membership = Membership(
             tree, NODE_ID, config, registered_features(), lambda: listeners, system.wall_ms
         )
@@ -181,8 +190,11 @@ class SingleNode(SimNode):
         self.table = table = PartitionTable(
             system, epochs, node_id=NODE_ID, durability=world.durability
         )
-        usable, _ = keep_usable(usable, LogDir.begin, True)
-        self.logs = logs = LogManager(usable, dynamic, system, epochs)
+        usable, unmarked = keep_usable(usable, LogDir.begin, True)
+        failed += unclaimed + unmarked
+        self.logs = logs = LogManager(
+            usable, dynamic, system, epochs, failed=failed, first_must_work=True
+        )
         plugins = Plugins(dynamic, lambda *_: None, dict, system.wall_ms)  # type: ignore[arg-type]
         self.replicas = replicas = ReplicaManager(
             NODE_ID, table, logs, dynamic, plugins.policy_flags
@@ -191,7 +203,9 @@ class SingleNode(SimNode):
         replicas.before_new = checkpoints.forget_former
         undo.callback(self._close_logs)
         undo.callback(table.close)
-        self.flushes = [table.add_directory(str(row.path), flush_threads=1) for row in usable]
+        self.flushes = [
+            table.add_directory(str(row.path), flush_threads=1) for row in logs.directories()
+        ]
         logs.load(wanted_logs(reader.state, NODE_ID, dynamic), deleted_logs(reader.state))
         self.native = coordinator_handlers(config, table)
         self.produces = ProduceHandler(table, self.native.steps)
@@ -257,6 +271,12 @@ class SingleNode(SimNode):
             *([("flush", self.flusher.run, FLUSH_MS)] if self.world.durability == "os" else []),
             ("timeouts", self.coordinators.transactions.abort_timed_out, TIMEOUTS_MS),
         ]
+        if len(self.folders) > 1:
+            failures = FailureLog(self.logs, self.system.monotonic_ns)
+            periodic += [
+                ("offline-logs", self.replicas.try_offline, OFFLINE_MS),
+                ("failures", failures.write, FAILURES_MS),
+            ]
         queued = self.tree._watches._calls._queue
         now_ns = self.world.now_ns
         return [
@@ -279,6 +299,13 @@ class SingleNode(SimNode):
 
     def _clean(self) -> None:
         self.world.counts["compactions"] += self.cleaner.run()
+
+    def _is_disk_due(self) -> bool:
+        return any(row.counters()["depth"] for row in self.flushes)
+
+    def _flush(self) -> None:
+        due = [row for row in self.flushes if row.counters()["depth"]]
+        (self.world.choice(due) if len(self.folders) > 1 else due[0]).flush_next()
 
     def _call_watch(self) -> None:
         function, argument = self.tree._watches._calls._queue.get()

@@ -1,5 +1,6 @@
 """A simulated broker loses nothing that was acknowledged when its power is cut or, with
-log.durability=os, only the unflushed ends of logs; planted bugs are found.
+log.durability=os, only the unflushed ends of logs, and serves its other log directories when one
+fails; planted bugs are found.
 
     BARNABAS_HISTORY_SEED=7 pytest tests/simulation/test_one_node.py -s     runs a seed again
 """
@@ -23,6 +24,7 @@ pytestmark = [
 
 SECONDS = pick(short=5, long=1800)  # of a processor
 EVERY_STEPS, EVERY_SEEDS = pick(short=8, long=150), pick(short=1, long=10)
+FAILING_SEEDS = pick(short=2, long=100)
 BUG_SEEDS = 20
 
 
@@ -53,6 +55,16 @@ def test_fresh_seeds():
     assert count_of("acknowledged", text) > 0
 
 
+def test_a_log_directory_that_fails():
+    words = ["--first", first_seed(), "--seeds", FAILING_SEEDS, "--directories", 2, "--trace"]
+    status, text = run(*words)
+    print(text[-3000:])
+    assert status == 0, text
+    assert count_of("failed calls", text) > 0
+    assert count_of("checks beside a failed directory", text) >= pick(short=0, long=1)
+    assert count_of("flushes of logs that failed", text) >= pick(short=0, long=1)
+
+
 def test_a_power_cut_after_every_call():
     words = ["--first", first_seed(), "--seeds", EVERY_SEEDS, "--every", EVERY_STEPS]
     status, text = run(*words)
@@ -64,7 +76,7 @@ def test_a_power_cut_after_every_call():
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 def test_a_seed_repeats_exactly(durability):
     words = ["--first", first_seed(), "--seeds", 1, "--lives", 4, "--trace-all"]
-    words += ["--durability", durability]
+    words += ["--durability", durability, "--directories", 2]
     first, second = (run(*words)[1].splitlines() for _ in range(2))
     assert [row for row in first if "a minute" not in row] == [
         row for row in second if "a minute" not in row

@@ -130,6 +130,8 @@ class TopicChanges:
         for name in self._topics:
             self._topics[name] = self._topics[name]._replace(topic_id=state.topics[name].topic_id)
             for index in state.topics[name].partitions:
+                if self._world.may_be_offline((name, index)):
+                    continue
                 if not self._world.node.replicas.is_served(name, index):
                     raise Violation(f"{name}-{index} is not served")
 
