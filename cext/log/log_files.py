@@ -197,6 +197,12 @@ def drop_snapshots(directory: str, below: int | None = None) -> None:
             _unlink(snapshot_path(directory, at))
 
 
+def unlink_snapshots(directory: str, offsets: Iterable[int]) -> None:
+    """Deletes the producer snapshots of these offsets. Raises OSError."""
+    for at in offsets:
+        _unlink(snapshot_path(directory, at))
+
+
 def drop(directory: str, bases: list[int]) -> None:
     """Deletes the files and snapshots of segments, the last segment first."""
     for base in reversed(bases):

@@ -74,6 +74,27 @@ def test_the_latest_value_of_each_key_is_left_and_is_read_by_clients(broker):
     assert broker.node.running.cleaner.bytes_read > 0
 
 
+def test_files_of_replaced_segments_go_after_file_delete_delay_ms(broker, tmp_path):
+    """Else a compacted topic keeps every segment that it ever had on disk until the next start."""
+    topic = broker.create_topic("news", configs={**TOPIC, "file.delete.delay.ms": "60000"})
+    folder = tmp_path / f"{topic}-0"
+    cleanup = broker.node.running.retention.cleanup
+    for _ in range(2):  # the second pass merges what the first one has left
+        fill(broker, topic)
+        soon(lambda: is_clean(broker, topic))
+    marked = sorted(folder.glob("*.deleted"))
+    assert len({path.name.partition(".")[0] for path in marked}) > 1
+    cleanup.run()
+    broker.node.system.move_wall_clock(59_000)
+    cleanup.unlink()
+    assert sorted(folder.glob("*.deleted")) == marked
+    broker.node.system.move_wall_clock(61_000)
+    cleanup.unlink()
+    assert not list(folder.glob("*.deleted"))
+    segments = {path.stem for path in folder.glob("*.log")}
+    assert {path.stem for path in folder.glob("*.snapshot")} <= segments
+
+
 def test_offsets_by_time_on_a_compacted_topic(broker):
     """ListOffsets finds the first remaining record at or after a time, also where the cleaner made
     gaps, and the largest timestamp with the offset of its record."""

@@ -134,9 +134,10 @@ def replace_segments(LogHandle handle not None, bases not None, cleaned not None
     """Replaces the sealed segments with the base offsets `bases` by the output of a finished
     Cleaning, whose stem names the first of these offsets.
 
-    Returns False when the segments are no longer in the log; the output is removed then. Raises
-    LogError (KAFKA_STORAGE_ERROR), MemoryError, and TypeError when `cleaned` is no Cleaning. Kafka:
-    UnifiedLog.replaceSegments."""
+    Returns False when the segments are no longer in the log; the output is removed then. Otherwise
+    their files wait for unlink_deleted(), and the producer snapshots of those that were merged into
+    the first one are deleted. Raises LogError (KAFKA_STORAGE_ERROR), OSError, MemoryError, and
+    TypeError when `cleaned` is no Cleaning. Kafka: UnifiedLog.replaceSegments."""
     cdef Log* log = handle.log
     cdef int64_t count = len(bases), i
     cdef int64_t outcome
@@ -175,4 +176,7 @@ def replace_segments(LogHandle handle not None, bases not None, cleaned not None
             STORAGE_ERROR, f"{handle.directory}: cannot replace segments: errno {-outcome}")
     if outcome == 0:
         log_files.unlink_unfinished(handle.directory)
-    return outcome == 1
+        return False
+    handle.holds_deleted = True
+    log_files.unlink_snapshots(handle.directory, bases[1:])
+    return True
