@@ -77,7 +77,7 @@ def test_a_topic_whose_logs_are_still_being_opened_has_no_leader_yet(tmp_path):
         def slow():
             opening.set()
             assert may_go_on.wait(30)
-            save()
+            return save()
 
         logs.save = slow
         ask(a, "t", 9)
