@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from compat.support import KAFKA, QUICK_HEAP, rival
+from waiting import soon
 
 from barnabas import Broker
 from barnabas.client import (
@@ -116,7 +117,11 @@ def test_what_is_only_asked_is_not_done(cluster: Cluster, topic: str):
 
 def test_partitions_grow(cluster: Cluster, topic: str):
     create_partitions(cluster, {topic: 3})
-    cluster.forget(topic)
-    assert list(cluster.topic(topic).partitions) == [0, 1, 2]
+
+    def grown():  # Kafka answers before each broker knows
+        cluster.forget(topic)
+        return list(cluster.topic(topic).partitions) == [0, 1, 2]
+
+    soon(grown)
     with pytest.raises(InvalidPartitions):
         create_partitions(cluster, {topic: 2})
