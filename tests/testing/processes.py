@@ -1,6 +1,7 @@
 """What a process holds (threads, descriptors, directories, memory), and programs beside it."""
 
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -8,6 +9,7 @@ import sys
 
 from barnabas.storage.log_dirs import LOCK
 
+SCRATCH = re.compile(r"barnabas-[0-9a-f]{12}")  # of a broker; those of commands have other names
 ASK_VERSIONS = struct.pack(">ihhihb", 11, 18, 0, 1, 1, ord("x"))
 
 
@@ -34,7 +36,7 @@ def scratch_directories():
         os.path.join(parent, name)
         for parent in ("/dev/shm", os.environ.get("TMPDIR", "/tmp"))
         for name in os.listdir(parent)
-        if name.startswith("barnabas-") and _lock_inode(os.path.join(parent, name)) not in elsewhere
+        if SCRATCH.fullmatch(name) and _lock_inode(os.path.join(parent, name)) not in elsewhere
     }
 
 
