@@ -71,7 +71,7 @@ def test_failed_logins_leave_nothing_behind(login):
     assert idle_cpu_s() < idle_s + IDLE_S * 0.05
     # The best round of each: other programs on the machine only make a round slower.
     first_s, last_s = (min(part) for part in (took_s[:SHARE], took_s[-SHARE:]))
-    assert last_s < 1.5 * first_s, took_s
+    assert last_s < 2.5 * first_s, took_s
     assert reactor.counters()["held_bytes"] == 0
 
 
