@@ -121,9 +121,8 @@ def _switch(log_dirs: Sequence[Path]) -> None:
             sync_directory(log_dir)
         except OSError as error:
             raise FailedDirectory(f"cannot change {log_dir}", error) from error
-    for (
-        log_dir
-    ) in log_dirs:  # the first of the run that was killed: its order may have been another
+    # One of them has the store: the run that was killed may have had another order.
+    for log_dir in log_dirs:
         store = log_dir / undo_record.DIRECTORY / METADATA_DIRECTORY
         try:
             if store.exists():

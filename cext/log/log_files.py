@@ -192,9 +192,8 @@ def newest_snapshot(
 
 
 def drop_snapshots(directory: str, below: int | None = None) -> None:
-    for at in snapshots(directory):
-        if below is None or at < below:
-            _unlink(snapshot_path(directory, at))
+    found = snapshots(directory)
+    unlink_snapshots(directory, [at for at in found if below is None or at < below])
 
 
 def unlink_snapshots(directory: str, offsets: Iterable[int]) -> None:
