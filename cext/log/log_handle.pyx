@@ -879,7 +879,7 @@ cdef class LogHandle:
         if dropped < 0:
             raise LogError(STORAGE_ERROR, str(_os_error(
                 <int>dropped, f"cannot delete segments of {self.directory}")))
-        self.holds_deleted = self.holds_deleted or dropped > 0
+        self.holds_deleted = self.holds_deleted or dropped != 0     # an error: perhaps some
         log_files.drop_snapshots(self.directory, below=log_start_offset(log))
         return before[:dropped]
 

@@ -206,26 +206,31 @@ cdef int64_t log_advance_start(Log* log, int64_t offset) noexcept nogil:
 
 cdef int64_t log_delete_before(Log* log, int64_t offset) noexcept nogil:
     """Removes the segments below `offset`, never the active one. Returns their number, or -errno
-    when a rename failed: the segments are removed from the list nevertheless."""
+    when a rename failed. A segment that could not be renamed stays in the list, and so do those
+    behind it: with the log's start above its first segment, the start is in a checkpoint."""
     cdef SegmentList* made
-    cdef int64_t dropped = 0, i
+    cdef int64_t below = 0, dropped = 0
     cdef int status = 0
-    while dropped + 1 < log.segments.count and (
-        log.segments.items[dropped + 1].base_offset <= offset
+    while below + 1 < log.segments.count and (
+        log.segments.items[below + 1].base_offset <= offset
     ):
-        dropped += 1
-    if dropped == 0:
+        below += 1
+    if below == 0:
         return 0
+    # The start moves first: a reader below it gets OFFSET_OUT_OF_RANGE, whichever list it saw.
+    atomic_store_i64(&log.start_offset,
+                     max(log.start_offset, log.segments.items[below].base_offset))
+    leader_epochs_cut_start(&log.leader_epochs, log.start_offset)
+    while dropped < below and status == 0:
+        status = segment_rename_deleted(log.segments.items[dropped], log.system, False)
+        dropped += status == 0
+    if dropped == 0:
+        return status
     made = segment_list_of(log.segments.count - dropped)
     if made == NULL:
         return -12
     memcpy(made.items, log.segments.items + dropped, made.count * sizeof(Segment*))
-    # The start moves first: a reader below it gets OFFSET_OUT_OF_RANGE, whichever list it saw.
-    atomic_store_i64(&log.start_offset, max(log.start_offset, made.items[0].base_offset))
-    leader_epochs_cut_start(&log.leader_epochs, log.start_offset)
     for i in range(dropped):
-        if status == 0:
-            status = segment_rename_deleted(log.segments.items[i], log.system, False)
         epoch_retire(log.epochs, log.segments.items[i], segment_release_retired)
     log_replace_list(log, made)
     return dropped if status == 0 else status

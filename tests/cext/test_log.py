@@ -238,6 +238,33 @@ def test_deletion_takes_whole_segments_and_readers_keep_theirs(tmp_path):
     assert len(log.segments()) == 1
 
 
+def test_a_segment_that_cannot_be_renamed_stays_until_the_next_time(tmp_path):
+    """Else its records, which were deleted, came back with the next start: the checkpoint forgets a
+    log's start that the first segment shows. Found by tests/simulation/test_one_node.py, seed
+    1399132714."""
+    disk = Disk(tmp_path, segment_bytes=1_500)
+    log = disk.open()
+    fill(log, 60)
+    bases = [info.base_offset for info in log.segments()]
+    name = f"{bases[1]:020d}.log"
+    for _ in range(2):
+        rule = disk.system.fault("rename", "error", errno=errno.EIO, path_contains=name)
+        with pytest.raises(LogError, match="cannot delete segments"):
+            log.delete_segments_before(bases[3])
+        assert disk.system.fired(rule) == 1
+        assert log.start_offset == bases[3]
+        assert [info.base_offset for info in log.segments()] == bases[1:]
+        assert log.holds_deleted
+        assert {n for n in disk.names() if n.endswith(".log.deleted")} == {
+            f"{bases[0]:020d}.log.deleted"
+        }
+    with pytest.raises(LogError, match="offset"):
+        log.read(bases[3] - 1)
+    disk.system.clear_faults()
+    assert log.delete_segments_before(bases[3]) == bases[1:3]
+    assert [info.base_offset for info in log.segments()] == bases[3:]
+
+
 def test_start_advances_but_never_past_the_end(tmp_path):
     log = Disk(tmp_path).open()
     fill(log, 10)
