@@ -202,6 +202,18 @@ def unlink_snapshots(directory: str, offsets: Iterable[int]) -> None:
         _unlink(snapshot_path(directory, at))
 
 
+def sync_snapshot(directory: str, offset: int) -> None:
+    """Brings a producer snapshot to disk, if it exists. Raises OSError."""
+    try:
+        fd = os.open(snapshot_path(directory, offset), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
+
+
 def drop(directory: str, bases: list[int]) -> None:
     """Deletes the files and snapshots of segments, the last segment first."""
     for base in reversed(bases):

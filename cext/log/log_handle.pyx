@@ -868,10 +868,13 @@ cdef class LogHandle:
     def delete_segments_before(self, int64_t offset) -> list[int]:
         """Removes the segments that are wholly below `offset`, never the active one, and renames
         their files to .deleted; unlink_deleted() deletes them. Returns their base offsets. Raises
-        LogError."""
+        LogError, and OSError when it cannot flush the producer snapshot that replaces them."""
         cdef Log* log = _open_log(self)
         cdef int64_t dropped
         before = [info.base_offset for info in self.segments()]
+        first = max([base for base in before if base <= offset], default=before[0])
+        if first > before[0]:
+            log_files.sync_snapshot(self.directory, first)
         with nogil:
             pthread_mutex_lock(&log.lock)
             dropped = log_delete_before(log, offset)

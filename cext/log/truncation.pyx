@@ -39,8 +39,7 @@ cdef int log_restore_producers(
     """Restores the producer state as of `offset` from a snapshot and the batches after it. Returns
     0, -errno or SEGMENT_CORRUPT."""
     cdef int64_t now_ms = log.system.wall_ms(log.system)
-    cdef int64_t begin = max(snapshot_offset, log.start_offset)
-    cdef int64_t i
+    cdef int64_t begin = snapshot_offset, i     # below the log's start, too, if batches are there
     cdef Segment* segment
     cdef int status = 0
     producers_clear(&log.producers)

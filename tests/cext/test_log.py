@@ -11,6 +11,7 @@ from oracle.disk import index_of, parse_log, parse_snapshot, parse_transactions
 from oracle.log_builder import NOW, Disk, batch
 from oracle.records import crc32c
 
+from barnabas.cext.log import log_files
 from barnabas.cext.log.log_handle import LogError
 from barnabas.cext.record.records import Record, encode_batch, parse_header
 
@@ -430,6 +431,41 @@ def test_a_producer_snapshot_of_another_size_than_its_count_is_not_used(tmp_path
     rest = (1).to_bytes(4, "big") + path.read_bytes()[10:]
     path.write_bytes(path.read_bytes()[:2] + crc32c(rest).to_bytes(4, "big") + rest)
     assert disk.open(clean=True).counters()["producers"] == 2
+
+
+def test_producers_are_restored_from_batches_below_the_logs_start(tmp_path):
+    """The records were deleted; a producer that the log does not know could send a batch twice.
+    Found by tests/simulation/test_one_node.py, seed 776813729."""
+    disk = Disk(tmp_path)
+    disk.system.move_wall_clock(NOW - disk.system.wall_ms())
+    log = disk.open()
+    for sequence in range(2):
+        log.append(batch(b"x", producer_id=1, producer_epoch=0, base_sequence=sequence))
+    log.advance_log_start(2)
+    log.close(clean=False)
+    log = disk.open(log_start_offset=2)
+    assert log.start_offset == 2 and log.counters()["producers"] == 1
+    again = batch(b"x", producer_id=1, producer_epoch=0, base_sequence=1)
+    assert log.append(again)[:2] == (1, 1) and log.end_offset == 2
+
+
+def test_the_producer_snapshot_is_on_disk_before_segments_are_deleted(tmp_path, monkeypatch):
+    """After a power cut nothing else would have the producers of the deleted batches: they got
+    OUT_OF_ORDER_SEQUENCE_NUMBER. Found by tests/simulation/test_one_node.py, seed 1349976724."""
+    disk = Disk(tmp_path, segment_bytes=1_500)
+    log = disk.open()
+    fill(log, 60)
+    bases = [info.base_offset for info in log.segments()]
+    real, flushed = log_files.sync_snapshot, []
+
+    def sync_snapshot(directory, offset):
+        flushed.append((offset, len(log.segments())))
+        real(directory, offset)
+
+    monkeypatch.setattr(log_files, "sync_snapshot", sync_snapshot)
+    assert log.delete_segments_before(bases[2] + 1) == bases[:2]
+    assert log.delete_segments_before(bases[2]) == []
+    assert flushed == [(bases[2], len(bases))] and disk.file(bases[2], ".snapshot").exists()
 
 
 def test_many_producers_survive_snapshot_and_expiry(tmp_path):
