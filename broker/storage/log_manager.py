@@ -223,7 +223,8 @@ class LogManager:
         self._lost: dict[TopicPartition, _LostDirectory] = {}
         self._put_aside: set[TopicPartition] = set()  # at this start
         self._unopened: dict[TopicPartition, _UnopenedLog] = {}
-        self._half_made: set[Path] = set()  # new directories whose log could not be opened
+        # New directories whose log could not be opened: it is made there, in no second one.
+        self._half_made: dict[TopicPartition, Path] = {}
         # Held while a future log is copied or removed, so that neither log is closed meanwhile.
         self.moving = threading.RLock()
         # Held while compaction replaces segments, and while a snapshot links those of an instant.
@@ -515,17 +516,19 @@ class LogManager:
         unopened = self._unopened.get((topic, partition))
         if unopened is not None:
             return self._open_again(unopened, WantedLog(topic_id, config, is_replicated))
-        lost = self._lost.pop((topic, partition), None)
+        lost = self._lost.get((topic, partition))
         if lost is not None and lost.topic_id != topic_id:
             lost = None
-        parent = (
-            self._directory_for(topic, partition) if lost is None else lost.state.directory.path
-        )
-        path = parent / partition_dirs.plain_name(topic, partition)
-        path.mkdir(exist_ok=path in self._half_made)
-        self._half_made.add(path)
+        path = self._half_made.get((topic, partition))
+        if path is None:
+            parent = (
+                self._directory_for(topic, partition) if lost is None else lost.state.directory.path
+            )
+            path = parent / partition_dirs.plain_name(topic, partition)
+            path.mkdir()
+            self._half_made[topic, partition] = path
         unsaved = self._unsaved.setdefault(path, Replacements())
-        unsaved.add_directory(parent)
+        unsaved.add_directory(path.parent)
         files.write_topic_id(path, topic_id, unsaved)
         handle = self._open_handle(
             path,
@@ -535,7 +538,8 @@ class LogManager:
         )
         report_missing(path, handle.recovered.missing, handle.end_offset)
         opened = PartitionLog(topic, partition, topic_id, path, handle)
-        self._half_made.discard(path)
+        del self._half_made[topic, partition]
+        self._lost.pop((topic, partition), None)
         self._keep(opened)
         return opened
 

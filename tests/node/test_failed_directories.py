@@ -10,7 +10,7 @@ from api.admin_calls import admin_on
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from barnabas.node import CannotStart
-from barnabas.storage import replace_file
+from barnabas.storage import log_manager, replace_file
 
 STORAGE_ERROR = 56
 META = "meta.properties"
@@ -101,6 +101,30 @@ def test_a_topic_is_created_beside_a_directory_that_fails(tmp_path):
         repaired(dirs[1])
         a.broker.clock.advance(seconds=10)
         assert [a.produce("new", partition=index) for index in range(2)] == [0, 0]
+
+
+def test_a_partition_that_could_not_be_made_is_made_in_the_same_directory(tmp_path, monkeypatch):
+    """A second directory of it in another log directory ended the next start."""
+    dirs = dirs_of(tmp_path, 2)
+    written(tmp_path, dirs, partitions=2)
+    real, struck = log_manager.files.write_topic_id, []
+
+    def write_topic_id(path, *given):
+        if not struck:
+            struck.append(path)
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        real(path, *given)
+
+    with broker_on(tmp_path, dirs) as a:
+        monkeypatch.setattr(log_manager.files, "write_topic_id", write_topic_id)
+        a.create("new")
+        a.create("other", 2)  # so that the next one would go to the other directory
+        assert a.produce("new") == STORAGE_ERROR
+        a.broker.clock.advance(seconds=10)
+        assert a.produce("new") == 0
+    assert [path for row in dirs for path in row.glob("new-0")] == struck
+    with broker_on(tmp_path, dirs) as a:
+        assert a.offset("new", -1) == 1
 
 
 def test_a_topic_is_deleted_beside_a_directory_that_fails(tmp_path, caplog):
