@@ -140,22 +140,36 @@ class Cleanup:
         )
 
     def unlink(self) -> None:
-        """Unlinks files and directories whose delay is over."""
+        """Unlinks files and directories whose delay is over. What cannot be unlinked stays until
+        the next round, and keeps nothing else."""
         now_ms = self._wall_ms()
         by_path = {row.directory: row.handle for row in self._logs.logs()}
         for directory, due in list(self._due.items()):
             over = [name for name, due_ms in due.items() if due_ms <= now_ms]
             if over and directory in by_path:
-                by_path[directory].unlink_deleted(over)
+                try:
+                    by_path[directory].unlink_deleted(over)
+                except (LogError, OSError) as error:
+                    log.error("cannot delete files of %s: %s", directory, error)
+                    continue
             for name in over:
                 del due[name]
             if not due or directory not in by_path:
                 del self._due[directory]
-        delay_ms = self._delete_delay_ms()
+        before_ms = now_ms - self._delete_delay_ms()
         for parent in self._logs.directories():
-            for path in parent.path.iterdir():
-                named = partition_dirs.parse(path.name)
-                if named is None or named.mark != "delete" or path.is_symlink():
-                    continue
-                if path.stat().st_ctime * 1000 + delay_ms <= now_ms:
-                    shutil.rmtree(path)
+            try:
+                _remove_deleted(parent.path, before_ms)
+            except OSError as error:
+                log.error("cannot delete logs of deleted topics in %s: %s", parent.path, error)
+
+
+def _remove_deleted(parent: Path, before_ms: int) -> None:
+    """Removes the directories in a log directory that were renamed to -delete at `before_ms` or
+    earlier. Raises OSError."""
+    for path in parent.iterdir():
+        named = partition_dirs.parse(path.name)
+        if named is None or named.mark != "delete" or path.is_symlink():
+            continue
+        if path.stat().st_ctime * 1000 <= before_ms:
+            shutil.rmtree(path)

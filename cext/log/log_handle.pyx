@@ -879,21 +879,24 @@ cdef class LogHandle:
             pthread_mutex_lock(&log.lock)
             dropped = log_delete_before(log, offset)
             pthread_mutex_unlock(&log.lock)
+        self.holds_deleted = self.holds_deleted or dropped != 0     # an error: perhaps some
         if dropped < 0:
             raise LogError(STORAGE_ERROR, str(_os_error(
                 <int>dropped, f"cannot delete segments of {self.directory}")))
-        self.holds_deleted = self.holds_deleted or dropped != 0     # an error: perhaps some
         log_files.drop_snapshots(self.directory, below=log_start_offset(log))
         return before[:dropped]
 
     def unlink_deleted(self, names=None) -> int:
         """Deletes .deleted files of the directory and returns their number. `names`: these; None:
         all. Raises OSError."""
-        self.holds_deleted = False
-        there = log_files.deleted_names(self.directory)
-        over = there if names is None else [name for name in there if name in names]
-        log_files.unlink_deleted(self.directory, over)
-        self.holds_deleted = self.holds_deleted or len(over) < len(there)
+        self.holds_deleted, are_left = False, True
+        try:
+            there = log_files.deleted_names(self.directory)
+            over = there if names is None else [name for name in there if name in names]
+            log_files.unlink_deleted(self.directory, over)
+            are_left = len(over) < len(there)
+        finally:
+            self.holds_deleted = self.holds_deleted or are_left
         return len(over)
 
     def assign_epoch(self, int32_t epoch) -> None:
