@@ -125,6 +125,7 @@ class Dependencies(NamedTuple):
     native: CoordinatorHandlers
     next_closed: Callable[[], int | None]  # waits for a marked connection that closed: its id
     connect: Callable[[int], Connection] | None  # connects to another broker; None: a single node
+    was_clean: bool  # the last stop
 
 
 class Coordinators:
@@ -166,6 +167,7 @@ class Coordinators:
             version_level=lambda: given.features.level("transaction.version"),
             settings=TransactionSettings.of(given.config.integer),
             steps=native.steps,
+            may_have_lost=given.table.durability == "os" and not given.was_clean,
         )
         self.transaction_log.attach(self.transactions)
         self._verifications = self._remote_verifications()

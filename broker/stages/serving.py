@@ -312,6 +312,7 @@ def _coordinators(
         native=node.native.coordinators,
         next_closed=node.reactor.next_closed,
         connect=None if inter_broker is None else partial(inter_broker.connect, client_id=MARKERS),
+        was_clean=opened.was_clean,
     )
     coordinators = Coordinators(given)
     start.undo.callback(coordinators.stop)

@@ -241,7 +241,7 @@ class SimBroker(SimNode):
             tree, reader, role, dynamic, self.world.below, self.world.random_bytes,
             lambda *_: None, lambda *_: None,
         )  # fmt: skip
-        self._coordinate(tree, self._connect)
+        self._coordinate(tree, self._connect, all(row.was_clean for row in opened))
         made = self.coordinators
         assert made._remote is not None and made._verifications is not None
         self._queues: tuple[BrokerQueues[Any], ...] = (

@@ -213,10 +213,15 @@ class SimNode:
         raise NotImplementedError
 
     def _coordinate(
-        self, tree: MetadataTree, connect: Callable[[int], Connection] | None, assign: Any = None
+        self,
+        tree: MetadataTree,
+        connect: Callable[[int], Connection] | None,
+        was_clean: bool,
+        assign: Any = None,
     ) -> None:
         """Starts the coordinators as stages/serving.py does. `connect`: to another broker; None:
-        there is none. `assign` of the plugins; None: groups have no members."""
+        there is none. `was_clean`: the last stop. `assign` of the plugins; None: groups have no
+        members."""
         reader, waiting = self.reader, WaitingReplicas(self)
         self.features = features = Features(tree, self.node_id)
         features.apply(reader.state)
@@ -241,6 +246,7 @@ class SimNode:
             native=self.native,
             next_closed=lambda: None,
             connect=connect,
+            was_clean=was_clean,
         )
         self.coordinators = made = Coordinators(given)
         self.groups, self.group_log = made.groups, made.group_log

@@ -228,7 +228,7 @@ class SingleNode(SimNode):
         )  # fmt: skip
         self.growth = PartitionGrowth(tree, reader, role, plugins.place)
         self.configs = ConfigChanges(tree, reader, dynamic, passwords, plugins.check_config_change)
-        self._coordinate(tree, None, plugins.assign)
+        self._coordinate(tree, None, not is_unclean, plugins.assign)
         made = self.coordinators
         self.group_context = GroupContext(
             lambda: reader.state, config, self.features, made.groups, made.group_administration,

@@ -181,6 +181,7 @@ class World:
         self.system = SystemCalls()
         self.system.stop_clocks(self.system.wall_ms(), self.system.monotonic_ns())
         self.next_id = 0
+        self.may_have_lost = False  # a power cut may have taken records before the next start
         self.log = Log(self.system)
         self.journal = Journal(self.log)
         self.on_order: Callable[[Any], object] = lambda order: None
@@ -216,6 +217,7 @@ class World:
             version_level=lambda: self.version_level,
             settings=self.settings,
             steps=self.steps,
+            may_have_lost=self.may_have_lost,
         )
         for batch in self.log.batches(self.log.log.end_offset):
             self.coordinator.replay(0, batch)

@@ -212,6 +212,28 @@ def test_a_new_producer_that_ends_epochs_by_fencing_gets_another_id():
     assert producer_id != first and epoch == 0
 
 
+def test_an_epoch_that_a_power_cut_may_have_taken_is_not_given_again():
+    """A log that still has a batch with it took the first batch of the next producer for a
+    repetition: acknowledged, and not stored. Found by tests/simulation/test_one_node.py, seed
+    1046028780."""
+    world = World()
+    loaded, returning = ready(world), ready(world, "y")
+    world.may_have_lost = True
+    world.crash()
+    world.pass_time(1)
+    new = ready(world)
+    assert new == (new[0], 0) and new[0] != loaded[0]
+    assert refused(world, world.add, *loaded, [ROW], 2) == InvalidProducerIdMapping
+    again = ready(world, "y", expected=returning)
+    assert again[0] != returning[0] and again[1] == 0
+    assert ready(world, "y", expected=returning) == (again[0], 1)  # the response was lost
+    assert ready(world) == (new[0], 1)
+    assert ready(world, "z")[1] == 0
+    world.may_have_lost = False
+    world.crash()
+    assert ready(world) == (new[0], 2)
+
+
 def test_a_request_waits_for_the_markers_of_the_transaction_before():
     world = World()
     producer = ready(world)

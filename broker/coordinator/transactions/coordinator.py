@@ -34,6 +34,7 @@ from barnabas.cext.coordinator.transaction_steps import TransactionSteps
 from barnabas.coordinator.transactions.transaction import (
     NO_EPOCH,
     NO_PRODUCER_ID,
+    NO_TIME,
     PREPARED,
     State,
     TopicPartition,
@@ -123,9 +124,11 @@ class TransactionCoordinator:
         version_level: Callable[[], int],
         settings: TransactionSettings,
         steps: TransactionSteps,
+        may_have_lost: bool = False,
     ) -> None:
         """`steps`: the steps of the table of ids, which this coordinator shares with native
-        handlers. `version_level` returns the level of transaction.version."""
+        handlers. `version_level` returns the level of transaction.version. `may_have_lost`: a power
+        cut may have taken the newest records of the journal before this start."""
         self.journal = journal
         self.settings = settings
         self.wall_ms = wall_ms
@@ -135,6 +138,8 @@ class TransactionCoordinator:
         self._timers = timers
         self._new_producer_id = new_producer_id
         self._write_markers = write_markers
+        self._may_have_lost = may_have_lost
+        self._loaded_ms = NO_TIME  # the newest change of an id that was loaded
         self.follow_version()
 
     # -- finding an id --------------------------------------------------------------------------
@@ -257,10 +262,17 @@ class TransactionCoordinator:
         self, now: Transaction, timeout_ms: int, expected: tuple[int, int] | None
     ) -> Transaction:
         now_ms = self.wall_ms()
-        if now.is_exhausted and (expected is None or expected[1] == now.producer_epoch):
+        if (now.is_exhausted or self._may_lack_epochs(now)) and (
+            expected is None or expected[1] == now.producer_epoch
+        ):
             recovers = expected is not None
             return now.with_producer_id(self._new_producer_id(), timeout_ms, recovers, now_ms)
         return now.with_next_epoch(timeout_ms, None if expected is None else expected[1], now_ms)
+
+    def _may_lack_epochs(self, now: Transaction) -> bool:
+        """Returns whether the next epoch may have been given before, and lost: a log may have
+        batches with it, and would take the first ones of another producer for repetitions."""
+        return self._may_have_lost and NO_TIME < now.update_ms <= self._loaded_ms
 
     def _fence(self, found: TransactionalId, done: Done) -> bool:
         """Aborts an ongoing transaction with an epoch that no producer has. The caller holds the
@@ -417,6 +429,7 @@ class TransactionCoordinator:
                     self.ids.remove(name)
                 else:
                     self.ids.put(name, partition, LOADING, transaction)
+                    self._loaded_ms = max(self._loaded_ms, transaction.update_ms)
 
     def loaded(self, partition: int) -> None:
         """Carries out ends that were decided before the load."""
@@ -446,7 +459,10 @@ def _may_come_back(now: Transaction, producer_id: int, epoch: int) -> bool:
     return (
         now.producer_epoch == NO_EPOCH
         or producer_id == now.producer_id
-        or (producer_id == now.previous_producer_id and epoch >= 2**15 - 2)
+        or (
+            producer_id == now.previous_producer_id
+            and (epoch >= 2**15 - 2 or epoch == now.last_epoch)
+        )
     )
 
 
