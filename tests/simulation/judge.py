@@ -168,6 +168,16 @@ class Judge:
                             f" sequence number {expected}")  # fmt: skip
         self._next[log, producer] = expected + 1
 
+    def others(self, log: Log, data: bytes, offset: int) -> list[int]:
+        """Returns the offsets, at and above `offset`, of records that are not those which were
+        committed there."""
+        known = self._committed.get(log, {})
+        return [
+            row.offset
+            for row in records_of(data)
+            if row.offset >= offset and known.get(row.offset, row.value) != row.value
+        ]
+
     def take_back(self, ends: Mapping[Log, int], unsure: set[int]) -> None:
         """Forgets the records at and above an offset of each log, which a power cut has taken.
         `unsure`: the transactions whose logs may differ now."""

@@ -3,9 +3,11 @@ of Apache Kafka: of each log the end, as far as it was not flushed.
 
 Checked when the broker has started again: a log has everything that it said was flushed before the
 last step, and nothing is missing in the middle of it (compaction leaves gaps below what was
-flushed). What is left is as it was; the clients and the judge forget the rest, and go on. Offsets
-may be given again. What an answer has promised counts when the log had the answer's record: so a
-client notes where the log of its coordinator ended (`end_of`).
+flushed). What is left is as it was; the clients and the judge forget the rest, and go on. The rest
+begins with the first record that is another one than before: that of a failed append may be there,
+whose cut is gone like what was written over it. Offsets may be given again. What an answer has
+promised counts when the log had the answer's record: so a client notes where the log of its
+coordinator ended (`end_of`).
 
 A transaction is unsure (transaction_judge.py) when it was not complete in all its logs, or one of
 them, or the coordinator's, has lost a record of it. All others stay as they were, in all logs.
@@ -109,7 +111,8 @@ class Losses:
             end = min([first for first, _ in gaps if first >= flushed] + [end])
         elif gaps:
             raise Violation(f"{place}: offsets {gaps} are missing in the middle")
-        end = min([end, *self._filled(handle, flushed)])
+        data = content(handle)
+        end = min([end, *_filled(data, flushed), *self._world.judge.others(log, data, flushed)])
         if handle.start_offset > max(flushed, self._starts.get(log, 0)):
             end = flushed  # nothing is left: the log begins behind what it had
         if end < flushed:
@@ -118,26 +121,14 @@ class Losses:
         self._world.counts["acknowledged and lost"] += lost
         return end
 
-    @staticmethod
-    def _filled(handle: LogHandle, offset: int) -> list[int]:
-        """Returns the first offsets of batches without records at and above an offset. A start
-        writes one over the offsets that it gives no more, before the power is cut again."""
-        data = content(handle)
-        rows = [(parse_header(data[at : at + size])) for at, size in batches_in(data)]
-        return [
-            row.base_offset
-            for row in rows
-            if row.base_offset >= offset and not row.record_count and not row.control
-        ]
-
     def _unsure(self, ends: dict[Log, int], by_place: dict[Place, int]) -> set[int]:
         """Returns the transactions of which a record, a marker, or a record of the coordinator may
         be gone."""
         world, judge = self._world, self._world.judge
         known, unsure = judge.transactions, set()
         lossy = {log for log, end in ends.items() if end < self._before.get(log, end)}
-        for number in known.numbers:
-            state = TRANSACTION_STATE, partition_of(world.transactions.name_of[number])
+        for number, name in world.transactions.name_of.items():  # its records may be seen later
+            state = TRANSACTION_STATE, partition_of(name)
             end = by_place[state]
             if number in known.ends:
                 is_kept = self._decided.get(number, end + 1) <= end
@@ -148,6 +139,17 @@ class Losses:
         for log, rows in judge.rows.items():
             unsure |= _lost_in(rows, ends.get(log, 0))
         return unsure
+
+
+def _filled(data: bytes, offset: int) -> list[int]:
+    """Returns the first offsets of batches without records at and above an offset. A start writes
+    one over the offsets that it gives no more, before the power is cut again."""
+    rows = [parse_header(data[at : at + size]) for at, size in batches_in(data)]
+    return [
+        row.base_offset
+        for row in rows
+        if row.base_offset >= offset and not row.record_count and not row.control
+    ]
 
 
 def _lost_in(rows: list[Row], end: int) -> set[int]:

@@ -267,13 +267,26 @@ class OneNodeWorld(BaseWorld):
             end, log = handle.log.end_offset, (handle.topic_id, handle.index)
             if end != handle.high_watermark:
                 return False
-            if end != handle.last_stable_offset and log not in self._hanging():
+            judge = self.judge.transactions
+            if not judge.ends_in(log):
+                return False
+            if end != handle.last_stable_offset and not judge.is_hanging_in(log):
                 return False
         made = node.coordinators
         return all(
             all(journal.led_partitions().values())
             for journal in (made.group_log, made.transaction_log, made.share_log)
         )
+
+    def _described(self) -> str:
+        clients = {
+            "producers": self.producers,
+            "transactions": self.transactions,
+            self.keyed.topic: self.keyed,
+            self.retained.topic: self.retained,
+        }
+        busy = [name for name, row in clients.items() if not row.is_idle]
+        return f"busy: {busy}; {super()._described()}"
 
     def _hanging(self) -> dict[Log, int]:
         """Returns the last stable offsets of logs with transactions that a power cut has left open
@@ -352,10 +365,10 @@ class OneNodeWorld(BaseWorld):
         node.stop()
         self.look_at_disk()
         self._take_calls()
+        self._note_lost_flushes()  # those of the stop
         with self.calls.paused():
             self.disk.write_evicted()
-        if self.losses is not None:
-            self.failing.before_start(may_stay=False)
+        self.failing.before_start(may_stay=self.losses is None)
         self.start(node)
         self.look_at_disk()
         self._check_start()
@@ -478,6 +491,9 @@ class OneNodeWorld(BaseWorld):
         self.retained.look(is_whole=not self._may_lose)
         if self.losses is not None:
             self.losses.before()
+        self._note_lost_flushes()
+
+    def _note_lost_flushes(self) -> None:
         self._may_lose |= self.disk.lost_flushes > 0
         self.disk.lost_flushes = 0
 

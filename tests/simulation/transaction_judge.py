@@ -29,7 +29,6 @@ class TransactionJudge:
     def __init__(self) -> None:
         self._ends: dict[int, bool] = {}  # whether a transaction commits, by its number
         self.unsure: set[int] = set()
-        self.numbers: set[int] = set()  # of all transactions that have a record
         # The transactions of a producer in a log; several only when all but one are unsure.
         self._open: dict[tuple[Log, int], list[int]] = {}
         self._epochs: dict[tuple[Log, int], int] = {}  # the last one of a producer in a log
@@ -46,6 +45,10 @@ class TransactionJudge:
         """Returns whether a log may lack the marker of a transaction for good."""
         return any(at[0] == log and self.unsure >= set(row) for at, row in self._open.items())
 
+    def ends_in(self, log: Log) -> bool:
+        """Returns whether each transaction has its marker in a log that is to get one."""
+        return all(at[0] != log or self.unsure >= set(row) for at, row in self._open.items())
+
     def open_in(self, number: int) -> set[Log]:
         """Returns the logs in which a transaction has records and no marker."""
         return {log for (log, _), numbers in self._open.items() if number in numbers}
@@ -54,7 +57,6 @@ class TransactionJudge:
         """Returns a judge that knows the ends of the transactions that are sure, and no record."""
         judge = TransactionJudge()
         judge.unsure = self.unsure | unsure
-        judge.numbers = self.numbers
         judge._ends = {row: end for row, end in self._ends.items() if row not in judge.unsure}
         return judge
 
@@ -72,7 +74,6 @@ class TransactionJudge:
         if (log, row.value) in self._seen:
             raise Violation(f"{name}: a duplicate: {row.value!r} at offset {row.offset}")
         self._seen.add((log, row.value))
-        self.numbers.add(number)
         numbers = self._open.setdefault(at, [])
         others = [other for other in numbers if other not in (number, *self.unsure)]
         if others or ((log, number) in self._ended and number not in self.unsure):
