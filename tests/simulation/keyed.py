@@ -60,6 +60,7 @@ class Keyed:
         self._acknowledged: dict[int, Content] = {}  # by offset
         self._batch: Content | None = None  # not acknowledged yet
         self._waiting: ParkedProduce | None = None
+        self._perhaps_deleted: dict[bytes, int] = {}  # by key: from which offset on
 
     @property
     def is_idle(self) -> bool:
@@ -125,6 +126,11 @@ class Keyed:
         """Forgets the acknowledged records from an offset on, which a power cut has taken."""
         left = {at: content for at, content in self._acknowledged.items() if at < end}
         if len(left) < len(self._acknowledged):  # the log may not know the producer any more
+            # In a compacted log, records behind a gap that a power cut has left may stay.
+            gone = {at: row for at, row in self._acknowledged.items() if at >= end}
+            if self._batch is not None:
+                gone[max(gone) + 1] = self._batch
+            self._perhaps_deleted |= {key: at for at, (key, value) in gone.items() if value is None}
             self._acknowledged, self._number, self._batch = left, 0, None
             self._producer_id += 1
 
@@ -141,7 +147,8 @@ class Keyed:
         last = {key: offset for offset, (key, _) in sorted(self._acknowledged.items())}
         for key, offset in last.items():
             content, found = self._acknowledged[offset], newest.get(key, -1)
-            is_gone = found < 0 and (content[1] is None or self._batch == (key, None))
+            is_deleted = self._batch == (key, None) or self._perhaps_deleted.get(key, -1) > offset
+            is_gone = found < 0 and (content[1] is None or is_deleted)
             if found < offset and not is_gone:
                 now = there.get(found)
                 raise Violation(f"{self.topic}: {content} was acknowledged at offset {offset}, and"
