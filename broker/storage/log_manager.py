@@ -847,6 +847,8 @@ class LogManager:
 
         for known in [name for name in self._unopened if is_meant(name)]:
             del self._unopened[known]
+        for known in [name for name in self._half_made if is_meant(name)]:
+            _rename_deleted(self._half_made.pop(known), *known)
         with self.moving:
             with self._lock:
                 copies = [row for name, row in self._futures.items() if is_meant(name)]

@@ -103,10 +103,8 @@ def test_a_topic_is_created_beside_a_directory_that_fails(tmp_path):
         assert [a.produce("new", partition=index) for index in range(2)] == [0, 0]
 
 
-def test_a_partition_that_could_not_be_made_is_made_in_the_same_directory(tmp_path, monkeypatch):
-    """A second directory of it in another log directory ended the next start."""
-    dirs = dirs_of(tmp_path, 2)
-    written(tmp_path, dirs, partitions=2)
+def half_made(monkeypatch):
+    """Lets the next partition be made without its topic id. Returns its directory, in a list."""
     real, struck = log_manager.files.write_topic_id, []
 
     def write_topic_id(path, *given):
@@ -115,8 +113,16 @@ def test_a_partition_that_could_not_be_made_is_made_in_the_same_directory(tmp_pa
             raise OSError(errno.EIO, "Input/output error", str(path))
         real(path, *given)
 
+    monkeypatch.setattr(log_manager.files, "write_topic_id", write_topic_id)
+    return struck
+
+
+def test_a_partition_that_could_not_be_made_is_made_in_the_same_directory(tmp_path, monkeypatch):
+    """A second directory of it in another log directory ended the next start."""
+    dirs = dirs_of(tmp_path, 2)
+    written(tmp_path, dirs, partitions=2)
     with broker_on(tmp_path, dirs) as a:
-        monkeypatch.setattr(log_manager.files, "write_topic_id", write_topic_id)
+        struck = half_made(monkeypatch)
         a.create("new")
         a.create("other", 2)  # so that the next one would go to the other directory
         assert a.produce("new") == STORAGE_ERROR
@@ -125,6 +131,16 @@ def test_a_partition_that_could_not_be_made_is_made_in_the_same_directory(tmp_pa
     assert [path for row in dirs for path in row.glob("new-0")] == struck
     with broker_on(tmp_path, dirs) as a:
         assert a.offset("new", -1) == 1
+
+
+def test_a_partition_that_could_not_be_made_is_deleted_with_its_topic(tmp_path, monkeypatch):
+    with broker_on(tmp_path, [tmp_path / "d"]) as a:
+        struck = half_made(monkeypatch)
+        a.create("new")
+        assert struck and struck[0].exists()
+        assert a.delete("new") == [0]
+        (left,) = tmp_path.glob("d/new*")
+        assert left.name.endswith("-delete")
 
 
 def test_a_topic_is_deleted_beside_a_directory_that_fails(tmp_path, caplog):
