@@ -25,6 +25,7 @@ from history.test_power_cut import assert_sound, disk, started
 from history.test_workload_h import ALL, KINDS, done, seed, verdict_of, wait_until_all_go_on
 from history.workload import BROKER_SETTINGS, Workload, create_topics
 from long_form import LONG, pick
+from waiting import pause
 
 from barnabas import Broker
 
@@ -36,7 +37,6 @@ pytestmark = [
 
 IMAGES = pick(short=2, long=20)
 PAUSE_S_MAX = 1.0
-STOPPED_S_MAX = 5.0
 QUIET_S = 0.5
 # With os, images must lack records: so the checker sees it when they do.
 FORMS = pick(short=[("fsync", True)], long=[("fsync", True), ("os", False)])
@@ -82,14 +82,7 @@ class Instant:
 def stop(broker: BrokerProcess) -> Instant:
     """Stops all threads of a broker."""
     asked = now()
-    broker.process.send_signal(signal.SIGSTOP)
-    deadline = time.monotonic() + STOPPED_S_MAX
-    threads = Path(f"/proc/{broker.process.pid}/task")
-    while any(
-        (row / "stat").read_text().rsplit(")", 1)[1].split()[0] != "T" for row in threads.iterdir()
-    ):
-        assert time.monotonic() < deadline, "a thread does not stop"
-        time.sleep(0.005)
+    pause(broker.process.pid)
     return Instant(asked, now())
 
 
