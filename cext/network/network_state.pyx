@@ -18,7 +18,7 @@ from barnabas.cext.memory.mutex cimport (
 )
 from barnabas.cext.network.closed_connections cimport closed_free, closed_init
 from barnabas.cext.network.handler cimport response_free
-from barnabas.cext.network.request_metrics cimport metrics_free
+from barnabas.cext.network.request_metrics cimport metrics_free, metrics_init
 from barnabas.cext.network.sockets cimport (
     EPOLL_CTL_ADD, EPOLLIN, close, net_address, net_clock_ns, net_cond_init, net_cond_wait,
     net_epoll, net_epoll_new, net_eventfd, net_ring, pthread_cond_broadcast, pthread_cond_destroy,
@@ -116,7 +116,8 @@ cdef int network_add_thread(Network* n) noexcept nogil:
     t.stage = <uint8_t*>malloc(STAGE_BYTES)
     pthread_mutex_init(&t.inbox.lock, NULL)
     if t.epoll_fd < 0 or t.event_fd < 0 or t.scratch == NULL or t.stage == NULL or \
-            net_epoll(t.epoll_fd, EPOLL_CTL_ADD, t.event_fd, EPOLLIN, NULL) < 0:
+            net_epoll(t.epoll_fd, EPOLL_CTL_ADD, t.event_fd, EPOLLIN, NULL) < 0 or \
+            n.key_count and not metrics_init(&t.metrics, n.key_count):
         _thread_free(t)
         return -1
     n.threads[t.index] = t

@@ -172,3 +172,16 @@ def test_numbers_that_make_no_sense():
                 served.reactor.resize(count)
     with pytest.raises(RuntimeError, match="not running"):
         served.reactor.resize(2)
+
+
+def test_requests_of_added_threads_count():
+    with Served() as served:
+        served.reactor.resize(3)
+        connections = [served.connect() for _ in range(6)]
+        served.eventually(lambda c: [row["connections"] for row in c["threads"]] == [2, 2, 2])
+        for i, c in enumerate(connections):
+            c.sendall(request(i))
+            assert response(c)[0] == i
+            c.close()
+        served.quiet()
+        assert sum(served.reactor.request_metrics()[18]["versions"].values()) == 6
