@@ -5,7 +5,6 @@ In the same case, Apache Kafka 4.3.1 logs nothing; it begins at 0 (directory) or
 remaining segment ends, and does not notice a gap.
 """
 
-import errno
 import logging
 import os
 import shutil
@@ -13,10 +12,10 @@ import shutil
 import pytest
 from api.admin_calls import admin_on
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from node.test_failed_directories import half_made
 from simulation.log_rows import batches_in
 
 from barnabas.client import Cluster, Reader
-from barnabas.storage import log_manager
 
 COUNT, SIZE = 40, 1000
 SEGMENT = {"segment_bytes": "10240"}  # 9 records
@@ -112,15 +111,7 @@ def test_no_offset_is_given_again_when_the_end_of_a_log_is_lost(tmp_path, caplog
 def test_no_offset_is_given_again_when_a_lost_log_cannot_be_made_at_once(tmp_path, monkeypatch):
     folder = written(tmp_path)
     shutil.rmtree(folder)
-    real, refused = log_manager.files.write_topic_id, []
-
-    def write_topic_id(path, *given):
-        if not refused:
-            refused.append(path)
-            raise OSError(errno.EIO, "Input/output error", str(path))
-        real(path, *given)
-
-    monkeypatch.setattr(log_manager.files, "write_topic_id", write_topic_id)
+    refused = half_made(monkeypatch)
     with admin_on(tmp_path) as a:
         assert a.produce("t") == KafkaError.KAFKA_STORAGE_ERROR and refused == [folder]
         a.broker.clock.advance(seconds=10)
