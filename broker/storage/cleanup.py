@@ -141,7 +141,7 @@ class Cleanup:
 
     def unlink(self) -> None:
         """Unlinks files and directories whose delay is over. What cannot be unlinked stays until
-        the next round, and keeps nothing else."""
+        the next round, and keeps no other log."""
         now_ms = self._wall_ms()
         by_path = {row.directory: row.handle for row in self._logs.logs()}
         for directory, due in list(self._due.items()):
@@ -161,15 +161,18 @@ class Cleanup:
             try:
                 _remove_deleted(parent.path, before_ms)
             except OSError as error:
-                log.error("cannot delete logs of deleted topics in %s: %s", parent.path, error)
+                log.error("cannot list %s: %s", parent.path, error)
 
 
 def _remove_deleted(parent: Path, before_ms: int) -> None:
     """Removes the directories in a log directory that were renamed to -delete at `before_ms` or
-    earlier. Raises OSError."""
+    earlier; those that cannot be removed are logged. Raises OSError."""
     for path in parent.iterdir():
         named = partition_dirs.parse(path.name)
         if named is None or named.mark != "delete" or path.is_symlink():
             continue
-        if path.stat().st_ctime * 1000 <= before_ms:
-            shutil.rmtree(path)
+        try:
+            if path.stat().st_ctime * 1000 <= before_ms:
+                shutil.rmtree(path)
+        except OSError as error:
+            log.error("cannot delete %s: %s", path, error)
