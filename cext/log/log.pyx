@@ -282,7 +282,9 @@ cdef bint log_roll_is_due(
 
 cdef int log_write_snapshot(Log* log, int64_t offset) noexcept nogil:
     """Writes a producer snapshot at `offset`, unless a newer one exists. It is not synced, because
-    its CRC shows a snapshot that a crash has torn. Returns 0 or -errno."""
+    its CRC shows a snapshot that a crash has torn, and an older one with the batches behind it gives
+    the same state. LogHandle.delete_segments_before syncs the one that replaces deleted batches.
+    Returns 0 or -errno."""
     cdef char path[PATH_BYTES_MAX]
     cdef Buffer bytes
     cdef int fd, status

@@ -455,7 +455,8 @@ def _answer_producer(
 
 def _may_come_back(now: Transaction, producer_id: int, epoch: int) -> bool:
     """Returns whether a producer with a former producer id and epoch may take over the id. A new id
-    has no epoch, so a producer that recovers from UNKNOWN_PRODUCER_ID may take it over."""
+    has no epoch, so a producer that recovers from UNKNOWN_PRODUCER_ID may take it over. A producer
+    that still has the previous id may have missed the answer with the new one."""
     return (
         now.producer_epoch == NO_EPOCH
         or producer_id == now.producer_id

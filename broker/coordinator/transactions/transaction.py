@@ -60,7 +60,7 @@ class Transaction(NamedTuple):
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = NO_TIME
     update_ms: int = NO_TIME
-    previous_producer_id: int = NO_PRODUCER_ID  # before its epochs were exhausted
+    previous_producer_id: int = NO_PRODUCER_ID  # before it got a new one
     next_producer_id: int = NO_PRODUCER_ID  # the producer's id after this end
     last_epoch: int = NO_EPOCH  # the former epoch; it is not in the journal
     client_version: int = 0  # the last transaction.version of the producer
@@ -105,7 +105,8 @@ class Transaction(NamedTuple):
     def with_producer_id(
         self, producer_id: int, timeout_ms: int, recovers: bool, now_ms: int
     ) -> Transaction:
-        """Returns the state after the epochs are exhausted: a new producer id with epoch 0."""
+        """Returns the state with a new producer id and epoch 0: the epochs of the former one are
+        exhausted, or a power cut may have taken some that were given."""
         last = self.producer_epoch if recovers else NO_EPOCH
         after = self._emptied(producer_id, 0, last, timeout_ms, now_ms)
         return after._replace(previous_producer_id=self.producer_id)
