@@ -334,12 +334,14 @@ class NetworkCollector:
         threads = counters["threads"]
         # Counts from the start of the network; the time before is neither idle nor busy.
         self._began_ns = page.now_ns - max(thread["run_ns"] for thread in threads)
-        numbers = [page.labels(networkProcessor=number) for number in range(len(threads))]
+        named = [(str(number), thread) for number, thread in enumerate(threads)]
+        named += [(f"spare-{n}", thread) for n, thread in enumerate(counters["spare_threads"])]
+        numbers = [page.labels(networkProcessor=name) for name, _ in named]
         idle = [
-            min(1.0, self._rate("network", str(number), page.now_ns, thread["idle_ns"]))
-            for number, thread in enumerate(threads)
+            min(1.0, self._rate("network", name, page.now_ns, thread["idle_ns"]))
+            for name, thread in named
         ]
-        yield NETWORK_IDLE, [("", sum(idle) / len(idle))]
+        yield NETWORK_IDLE, [("", sum(idle[: len(threads)]) / len(threads))]
         yield THREAD_IDLE, list(zip(numbers, idle, strict=True))
         handlers = max(1, self._handler_threads())
         waited = self._rate("handlers", "", page.now_ns, counters["python_idle_ns"])
@@ -353,8 +355,8 @@ class NetworkCollector:
         yield (
             CONNECTIONS,
             [
-                (page.labels(listener=listener, networkProcessor=number), count)
-                for number, thread in enumerate(threads)
+                (page.labels(listener=listener, networkProcessor=name), count)
+                for name, thread in named
                 for listener, count in thread["by_listener"].items()
             ],
         )
@@ -377,8 +379,8 @@ class NetworkCollector:
                     for name, held in counters[kind].items()
                 ],
             )
-        yield BYTES_IN, [(n, t["bytes_in"]) for n, t in zip(numbers, threads, strict=True)]
-        yield BYTES_OUT, [(n, t["bytes_out"]) for n, t in zip(numbers, threads, strict=True)]
+        for metric, count in ((BYTES_IN, "bytes_in"), (BYTES_OUT, "bytes_out")):
+            yield metric, [(n, t[count]) for n, (_, t) in zip(numbers, named, strict=True)]
         yield EXPIRED, [("", counters["closed"]["login-expired"])]
         yield CLOSED, [(page.labels(reason=why), n) for why, n in counters["closed"].items()]
 

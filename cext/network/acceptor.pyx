@@ -299,10 +299,7 @@ cdef void _welcome(Network* n, int index, int fd, const net_peer* peer, int64_t 
     atomic_add_i64(&n.connection_count, 1)
     atomic_add_i64(&listener.connection_count, 1)
     pthread_mutex_lock(&n.accept_lock)      # otherwise the thread could end before the mail arrives
-    fewest = n.threads[0]
-    for i in range(1, n.thread_count):
-        if atomic_load_i64(&n.threads[i].connection_count) < atomic_load_i64(&fewest.connection_count):
-            fewest = n.threads[i]
+    fewest = network_fewest(n.takers, n.thread_count)
     atomic_add_i64(&fewest.connection_count, 1)
     stopping = atomic_load_i64(&n.state) != STATE_RUNNING
     if stopping or not inbox_post(fewest, &mail):

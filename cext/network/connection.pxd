@@ -29,5 +29,11 @@ cdef void conn_handshake(NetThread* t) noexcept nogil
 cdef void conn_buffered(NetThread* t) noexcept nogil
 # Reads again, because the budget has free memory for request bytes.
 cdef void conn_unpause(NetThread* t, Connection* c) noexcept nogil
+# Takes the connection, which has no request in work and no output, from its thread.
+cdef void conn_leave(NetThread* t, Connection* c) noexcept nogil
+# Gives a connection that has left a thread to this one.
+cdef void conn_arrive(NetThread* t, Connection* c) noexcept nogil
+# Goes on with a connection that was to move.
+cdef void conn_stay(NetThread* t, Connection* c) noexcept nogil
 # Arms epoll and the timer for what the connection waits for now; closes it when draining and done.
 cdef void conn_settle(NetThread* t, Connection* c) noexcept nogil

@@ -35,7 +35,7 @@ from barnabas.cext.network.connection_metrics cimport (
 )
 from barnabas.cext.network.connection_chains cimport chain_remove, chain_append, chains_leave
 from barnabas.cext.network.connection_table cimport (
-    paused_add, paused_remove, table_add, table_remove, timer_move, timer_not_after,
+    NOT_IN_TABLE, paused_add, paused_remove, table_add, table_remove, timer_move, timer_not_after,
 )
 from barnabas.cext.network.handler cimport (
     HANDLER_DONE, HANDLER_PARKED, HANDLER_PYTHON, HANDLER_SILENT, Handler, KEPT_BUFFER_BYTES, Request,
@@ -80,6 +80,10 @@ cdef enum:
     RAW_TOKEN_VERSION = -1          # of SaslAuthenticate: a token without a header
     CERTIFICATE_KEY = -1            # in place of an API key: a client's certificate, not a request
     RETRY_NS = 1000000
+    # A connection whose request keeps its thread for longer moves to a spare thread, and returns
+    # with its first request that follows RETURN_NS without another such request.
+    HELD_UP_NS = 20000000
+    RETURN_NS = 30000000000
     _FILE_ERROR = -100000           # below every -errno
     NS_PER_MS = 1000000
     # While others wait for memory, a partial request that holds PACED_BYTES or more must continue
@@ -176,7 +180,9 @@ cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexc
     _set_quotas(c, NULL)
     if c.paused:
         paused_remove(t, c)
-    table_remove(t, c)
+    chain_remove(t, CHAIN_MOVING, c)
+    if c.heap_index != NOT_IN_TABLE:
+        table_remove(t, c)
     if c.close_mark != NULL:
         closed_put(&t.network.closed_connections, c.close_mark)
     t.counters.connections[c.listener_index] -= 1
@@ -222,6 +228,47 @@ cdef void _release_input(NetThread* t, Connection* c) noexcept nogil:
 cdef void _give_overdraft_back(NetThread* t, Connection* c) noexcept nogil:
     if c.overdrawn:
         budget_end_overdraft(t.network, c)
+
+
+# ------------------------------------------------------------------ moving to another thread
+
+cdef void conn_leave(NetThread* t, Connection* c) noexcept nogil:
+    chains_leave(t, c)
+    net_epoll(t.epoll_fd, EPOLL_CTL_DEL, c.fd, 0, NULL)
+    table_remove(t, c)
+    t.counters.connections[c.listener_index] -= 1
+
+
+cdef void conn_arrive(NetThread* t, Connection* c) noexcept nogil:
+    c.request.thread_index = t.index
+    c.request.questions = &t.questions
+    t.counters.connections[c.listener_index] += 1
+    if not table_add(t, c) or net_epoll(t.epoll_fd, EPOLL_CTL_ADD, c.fd, c.armed, c) < 0:
+        conn_close(t, c, WHY_MEMORY, 0)
+        return
+    conn_stay(t, c)
+
+
+cdef void conn_stay(NetThread* t, Connection* c) noexcept nogil:
+    _go_on(t, c)
+    conn_settle(t, c)
+
+
+cdef inline void _note_clock(NetThread* t, Connection* c, int64_t before_ns) noexcept nogil:
+    """Reads the clock behind a handler that began at `before_ns`."""
+    read_clock(t)
+    if t.metrics.clock_ns - before_ns > HELD_UP_NS:
+        c.held_up_ns = t.metrics.clock_ns
+
+
+cdef void _choose_thread(NetThread* t, Connection* c) noexcept nogil:
+    """Lets a connection move that has held up its thread, now or before, when its request is done."""
+    cdef bint quiet = t.metrics.clock_ns - c.held_up_ns > RETURN_NS
+    if quiet:
+        c.held_up_ns = 0
+    if quiet == t.is_spare and c.work == WORK_NONE:
+        c.work = WORK_MOVING
+        chain_append(t, CHAIN_MOVING, c)
 
 
 # ------------------------------------------------------------------ events of a connection
@@ -388,16 +435,17 @@ cdef void _begin_frame(NetThread* t, Connection* c) noexcept nogil:
 
 cdef void conn_resume(NetThread* t, Connection* c, bint expired) noexcept nogil:
     cdef int outcome
+    cdef int64_t before_ns = t.metrics.clock_ns     # hardly older: each answer reads the clock
     if c.fd < 0 or c.work != WORK_PARKED:
         return
     outcome = c.handler.resume(c.handler.context, &c.request, &t.response, &c.parked, expired)
+    _note_clock(t, c, before_ns)
     if outcome == HANDLER_PARKED:
         _response_reset(&t.response)
         if c.parked.deadline_ns <= t.now_ns:
             c.parked.deadline_ns = t.now_ns + RETRY_NS
         conn_settle(t, c)
         return
-    read_clock(t)
     count_parked(t, c, -1)
     c.work = WORK_NONE
     c.active_ns = t.now_ns
@@ -918,7 +966,7 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
         if q.client_id != NULL:
             q.client_id = block + (q.client_id - frame)
     outcome = handler.handle(handler.context, q, &t.response, &c.parked)
-    read_clock(t)
+    _note_clock(t, c, c.began_ns)
     _outcome(t, c, handler, outcome)
     if block != NULL and c.work == WORK_PARKED:
         c.block = block
@@ -949,7 +997,7 @@ cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled)
     else:
         c.began_ns = t.metrics.clock_ns     # the earlier work of Python counts as waiting
         outcome = handler.handle(handler.context, q, &t.response, &c.parked)
-        read_clock(t)
+        _note_clock(t, c, c.began_ns)
         _outcome(t, c, handler, outcome)
     if c.work == WORK_PARKED:
         c.block = frame.data
@@ -985,6 +1033,8 @@ cdef inline void _outcome(NetThread* t, Connection* c, Handler* handler, int out
             answers_dropped(t)
             _response_reset(&t.gathered)
             conn_close(t, c, WHY_MEMORY, 0)
+        elif c.held_up_ns:
+            _choose_thread(t, c)
         return
     _response_reset(&t.response)
     if outcome == HANDLER_PARKED:
@@ -1008,6 +1058,8 @@ cdef inline void _outcome(NetThread* t, Connection* c, Handler* handler, int out
         if c.request.quota != NULL:
             _meter(t, c, NULL, 0, 0)
         request_done(t, c, False)
+        if c.held_up_ns:
+            _choose_thread(t, c)
     else:
         _send_gathered(t, c)
         conn_close(t, c, WHY_NATIVE, c.request.api_key)

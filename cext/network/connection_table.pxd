@@ -3,6 +3,9 @@ from libc.stdint cimport int64_t, uint64_t
 
 from barnabas.cext.network.network_state cimport Connection, NetThread
 
+cdef enum:
+    NOT_IN_TABLE = -1           # heap_index of a connection that was removed
+
 cdef Connection* table_find(NetThread* t, uint64_t connection_id) noexcept nogil
 # Adds the connection to both orders; returns False when memory ran out.
 cdef bint table_add(NetThread* t, Connection* c) noexcept nogil

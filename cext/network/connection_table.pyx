@@ -89,6 +89,7 @@ cdef void table_remove(NetThread* t, Connection* c) noexcept nogil:
         moved.heap_index = c.heap_index
         _up(t, moved)
         _down(t, moved)
+    c.heap_index = NOT_IN_TABLE
 
 
 cdef void timer_move(NetThread* t, Connection* c, int64_t deadline_ns) noexcept nogil:

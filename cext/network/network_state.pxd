@@ -12,12 +12,13 @@ from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.closed_connections cimport ClosedConnections, CloseMark
 from barnabas.cext.network.handler cimport Handler, Parked, Request, Response
 from barnabas.cext.network.request_metrics cimport Answered, RequestMetricsTable
-from barnabas.cext.network.sockets cimport epoll_event, net_peer, pthread_cond_t
+from barnabas.cext.network.sockets cimport epoll_event, net_peer, pthread_cond_t, pthread_t
 from barnabas.cext.network.transport cimport TransportCalls
 
 cdef enum:
     LISTENERS_MAX = 16
     THREADS_MAX = 1000
+    SPARE_THREADS_MAX = 16      # beside them (spare_threads.pyx)
     SCRATCH_BYTES = 262144      # one receive buffer for all connections of a thread
     STAGE_BYTES = 65536         # small file pieces are read here before they are sent
     SPARE_SCRATCH_MAX = 8
@@ -96,6 +97,7 @@ cdef enum:                      # kinds of Mail in an inbox
     MAIL_LOGIN                  # a step of a login: its new state as fd, the session as bytes
     MAIL_PRINCIPAL              # the principal that logged in as bytes
     MAIL_QUOTAS                 # the quotas of its client: a QuotaBinding as bytes
+    MAIL_MOVED                  # a connection of another thread: connection
 
 cdef enum:                      # Connection.login: which requests the connection may send
     LOGIN_OPEN                  # everything: it has logged in, or its listener asks for no login
@@ -116,11 +118,13 @@ cdef enum:                      # what a connection works on
     WORK_PYTHON
     WORK_HANDSHAKE              # of its transport: no request is read before it is over
     WORK_MUTED                  # its client is over a quota: no request is read before muted_until_ns
+    WORK_MOVING                 # to another thread, at the end of the turn
 
 cdef enum:                      # the chains of a thread's connections (connection_chains.pxd)
     CHAIN_HANDSHAKES            # those whose handshake can go on
     CHAIN_STARTED               # handshakes in progress, the oldest first
     CHAIN_BUFFERED              # those whose transport has bytes that epoll does not see
+    CHAIN_MOVING                # those that go to another thread
     CHAIN_COUNT
 
 cdef struct Connection:
@@ -144,6 +148,7 @@ cdef struct Connection:
     int64_t began_ns            # when a handler began the request in progress
     int64_t parked_ns           # when it parked; 0: not so far
     int64_t muted_until_ns
+    int64_t held_up_ns          # when a request last held up its thread; 0: none has
     int64_t sending_ns          # when the sending of its answer began
     Answered unsent             # an answer that is partly sent
     uint8_t* block              # owned copy of a small parked request
@@ -183,6 +188,7 @@ cdef struct Mail:
     int32_t fd
     int32_t listener_index
     uint64_t connection_id
+    Connection* connection      # that has moved
     Buffer bytes
     int64_t login_ends_ns       # of a login that expires
     int64_t dequeued_ns         # of a reply: when Python took the request,
@@ -217,6 +223,8 @@ cdef struct NetThread:
     int epoll_fd
     int event_fd
     int64_t state               # atomic: running, retiring or ended
+    bint is_spare               # takes no new connections, only those that move to it
+    pthread_t spare_thread
     int64_t retire_deadline_ns
     int64_t now_ns
     int64_t connection_count    # atomic: includes connections that are still in the inbox
@@ -339,6 +347,8 @@ cdef struct Listener:
     int64_t address_throttle_count
     int64_t address_throttle_ns
 
+ctypedef void (*ThreadLoop)(NetThread*) noexcept nogil
+
 cdef struct Route:              # the native handler of one API key
     Handler* handler            # NULL: Python answers
     int16_t version_min
@@ -366,10 +376,16 @@ cdef struct Network:
     void* permissions           # atomic: a Permissions for its requests; NULL: no authorizer
     int16_t* flexible_from
     int32_t key_count
-    NetThread* threads[THREADS_MAX]         # written once, never moved
-    int32_t thread_count                    # threads that take connections; under accept_lock
-    int32_t made_count                      # atomic: these and the threads that have ended
-    pthread_mutex_t accept_lock             # the acceptor's choice of a thread, and the start of a stop
+    NetThread* threads[THREADS_MAX + SPARE_THREADS_MAX]     # all, written once, never moved
+    int32_t made_count                      # atomic: of these, ended ones too
+    NetThread* takers[THREADS_MAX]          # those that take new connections, by their number
+    int32_t taker_count                     # of these, ended ones too
+    int32_t thread_count                    # the first of them, which run; under accept_lock
+    NetThread* spares[SPARE_THREADS_MAX]    # under accept_lock
+    int32_t spare_count                     # likewise: all of them run
+    NetThread* unused_spare                 # likewise: made, and the system allowed it no thread
+    ThreadLoop loop                         # what a spare thread does
+    pthread_mutex_t accept_lock             # the choice of a thread, and the start of a stop
     int64_t room_waiters                    # atomic: threads with waits_for_room
     int64_t acceptor_waits                  # atomic: 1 while a listener waits until a connection closes
     int64_t rate_due_ns                     # the acceptor's: up to when accepted connections use the rate
@@ -399,9 +415,12 @@ cdef struct Network:
 
 cdef Network* network_new(System* system) noexcept nogil
 cdef void network_free(Network* network) noexcept nogil
-# Makes the state of one more network thread, which takes no connections yet. Returns its index; -1:
-# no memory or descriptor, or there are THREADS_MAX.
-cdef int network_add_thread(Network* network) noexcept nogil
+# Makes the state of one more network thread, which takes no connections yet: a taker, or a spare one.
+# Returns NULL when there is no memory or descriptor, or when there are THREADS_MAX takers.
+cdef NetThread* network_add_taker(Network* network) noexcept nogil
+cdef NetThread* network_add_spare(Network* network) noexcept nogil
+# Returns the one of `count` threads that has the fewest connections. The caller holds accept_lock.
+cdef NetThread* network_fewest(NetThread** threads, int32_t count) noexcept nogil
 # Posts a mail to the thread and takes over mail.bytes. Returns False when memory ran out (the bytes
 # are freed then).
 cdef bint inbox_post(NetThread* thread, Mail* mail) noexcept nogil

@@ -101,13 +101,39 @@ cdef void network_free(Network* n) noexcept nogil:
     free(n)
 
 
-cdef int network_add_thread(Network* n) noexcept nogil:
-    cdef NetThread* t
-    if n.made_count == THREADS_MAX:
-        return -1
-    t = <NetThread*>calloc(1, sizeof(NetThread))
+cdef NetThread* network_add_taker(Network* n) noexcept nogil:
+    cdef NetThread* t = NULL
+    pthread_mutex_lock(&n.accept_lock)
+    if n.taker_count < THREADS_MAX:
+        t = _thread_new(n)
+    if t != NULL:
+        n.takers[n.taker_count] = t
+        n.taker_count += 1
+    pthread_mutex_unlock(&n.accept_lock)
+    return t
+
+
+cdef NetThread* network_add_spare(Network* n) noexcept nogil:
+    cdef NetThread* t = _thread_new(n)
+    if t != NULL:
+        t.is_spare = True
+    return t
+
+
+cdef NetThread* network_fewest(NetThread** threads, int32_t count) noexcept nogil:
+    cdef NetThread* fewest = threads[0]
+    cdef int32_t i
+    for i in range(1, count):
+        if atomic_load_i64(&threads[i].connection_count) < atomic_load_i64(&fewest.connection_count):
+            fewest = threads[i]
+    return fewest
+
+
+cdef NetThread* _thread_new(Network* n) noexcept nogil:
+    """The caller holds accept_lock."""
+    cdef NetThread* t = <NetThread*>calloc(1, sizeof(NetThread))
     if t == NULL:
-        return -1
+        return NULL
     t.network = n
     t.index = n.made_count
     t.epoll_fd = net_epoll_new()
@@ -119,10 +145,10 @@ cdef int network_add_thread(Network* n) noexcept nogil:
             net_epoll(t.epoll_fd, EPOLL_CTL_ADD, t.event_fd, EPOLLIN, NULL) < 0 or \
             n.key_count and not metrics_init(&t.metrics, n.key_count):
         _thread_free(t)
-        return -1
+        return NULL
     n.threads[t.index] = t
     atomic_store_i32(&n.made_count, t.index + 1)
-    return t.index
+    return t
 
 
 cdef void _thread_free(NetThread* t) noexcept nogil:

@@ -76,8 +76,8 @@ class Reactor:
         often and how long rates of new connections delayed them: accept_throttles and
         address_throttles {listener: (count, ns)}. At this moment: connections {listener: n},
         connection_count, parked, held_bytes, python_queue, python_waiting, answer_queue, and for
-        each of `threads` its connections, by_listener {listener: n}, bytes_in, bytes_out, wakeups,
-        idle_ns, run_ns and idle_ratio.
+        each of `threads`, which take new connections, and of `spare_threads` its connections,
+        by_listener {listener: n}, bytes_in, bytes_out, wakeups, idle_ns, run_ns and idle_ratio.
         """
 
     def request_metrics(self) -> dict[int, dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 Each network thread has its own epoll and its own connections and runs requests to completion
 through the native handlers (cext/network/handler.pxd). Connections come from the acceptor
-(cext/network/acceptor.pyx). Requests without a native handler wait for Python
+(cext/network/acceptor.pyx); one that holds up its thread moves to a spare thread
+(cext/network/spare_threads.pyx). Requests without a native handler wait for Python
 (cext/network/request_queue.pyx). Next on the data path: cext/network/connection.pyx.
 """
 import errno
@@ -28,7 +29,7 @@ from barnabas.cext.network.closed_connections cimport (
     CloseMark, closed_end, closed_put, closed_take,
 )
 from barnabas.cext.network.connection cimport (
-    conn_buffered, conn_close, conn_event, conn_handshake, conn_login, conn_open, conn_proceed,
+    conn_arrive, conn_buffered, conn_close, conn_event, conn_handshake, conn_login, conn_open, conn_proceed,
     conn_quotas, conn_replied, conn_resume, conn_settle, conn_timer, conn_unpause,
 )
 from barnabas.cext.network.connection_table cimport table_find
@@ -40,6 +41,7 @@ from barnabas.cext.network.sockets cimport (
     EPOLL_CTL_ADD, EPOLLIN, close, epoll_wait, net_clock_ns, net_epoll, net_hush, net_own_thread,
     net_ring,
 )
+from barnabas.cext.network.spare_threads cimport connections_move, spare_threads_join
 from barnabas.cext.network.transport cimport Transport
 
 cdef enum:
@@ -112,6 +114,8 @@ cdef void _network_loop(NetThread* t) noexcept nogil:
         if t.chain_first[CHAIN_HANDSHAKES] != NULL:
             conn_handshake(t)       # one in each turn, so that other connections do not wait for all
         _resume_paused(t)
+        if t.chain_first[CHAIN_MOVING] != NULL:
+            connections_move(t)
         while t.dead != NULL:
             c = t.dead
             t.dead = c.next_paused
@@ -206,6 +210,9 @@ cdef void _read_mail(NetThread* t) noexcept nogil:
         m = &t.taken[i]
         if m.kind == MAIL_CONNECTION:
             conn_open(t, m.fd, m.listener_index, m.connection_id, &m.peer)
+            continue
+        if m.kind == MAIL_MOVED:
+            conn_arrive(t, m.connection)
             continue
         if m.kind == MAIL_LIMITS:
             _visit_all(t, False)
@@ -309,6 +316,15 @@ cdef int64_t _inboxes(Network* n):
     return mails
 
 
+cdef int _spares(Network* n):
+    cdef int count
+    with nogil:
+        pthread_mutex_lock(&n.accept_lock)
+        count = n.spare_count
+        pthread_mutex_unlock(&n.accept_lock)
+    return count
+
+
 cdef _add_pair(dict into, name, int64_t* count, int64_t* ns):
     before = into[name]
     into[name] = before[0] + atomic_load_i64(count), before[1] + atomic_load_i64(ns)
@@ -323,7 +339,7 @@ cdef class Reactor:
     cdef list _names
     cdef object _permissions
     cdef dict _transports               # by place: network threads use them
-    cdef list _threads                  # by index; the first thread_count take connections
+    cdef list _threads                  # those that take connections, by their number
     cdef object _acceptor
     cdef object _lock
     cdef int64_t _stop_grace_ms
@@ -344,9 +360,10 @@ cdef class Reactor:
         if self._network == NULL:
             raise MemoryError("no memory or descriptors for the network")
         for i in range(network_threads):
-            if network_add_thread(self._network) < 0:
+            if network_add_taker(self._network) == NULL:
                 raise MemoryError("no memory or descriptors for a network thread")
         self._network.thread_count = network_threads
+        self._network.loop = _network_loop
         for _name, (place, value) in LIMITS.items():
             self._network.limits[<int>place] = value
         for name, value in (limits or {}).items():
@@ -381,7 +398,7 @@ cdef class Reactor:
         for i in range(<int>len(flexible_from)):
             self._network.flexible_from[i] = flexible_from[i]
         self._network.key_count = <int32_t>len(flexible_from)
-        for i in range(self._network.thread_count):
+        for i in range(self._network.made_count):
             if not metrics_init(&self._network.threads[i].metrics, self._network.key_count):
                 raise MemoryError("no memory for the metrics of requests")
         return 0
@@ -508,7 +525,7 @@ cdef class Reactor:
             n.thread_count = network_threads
             pthread_mutex_unlock(&n.accept_lock)
             for i in range(network_threads, was):
-                t = n.threads[i]
+                t = n.takers[i]
                 atomic_store_i64(&t.state, THREAD_RETIRING)
                 net_ring(t.event_fd)
 
@@ -516,9 +533,9 @@ cdef class Reactor:
         """Ensures that the thread of that index runs: makes it, starts it again, or keeps it."""
         cdef Network* n = self._network
         cdef NetThread* t
-        if index == n.made_count and network_add_thread(n) < 0:
+        if index == n.taker_count and network_add_taker(n) == NULL:
             raise MemoryError("no memory or descriptors for a network thread")
-        t = n.threads[index]
+        t = n.takers[index]
         if atomic_cas_i64(&t.state, THREAD_RETIRING, THREAD_RUNNING):
             net_ring(t.event_fd)
             return 0
@@ -621,7 +638,7 @@ cdef class Reactor:
         cdef char* c_name = name
         with nogil:
             net_own_thread(c_name)
-            _network_loop(self._network.threads[index])
+            _network_loop(self._network.takers[index])
 
     def _accept(self) -> None:
         with nogil:
@@ -648,6 +665,8 @@ cdef class Reactor:
                 net_ring(n.threads[i].event_fd)
             for thread in self._threads:
                 thread.join()
+            with nogil:
+                spare_threads_join(n)
             if self._acceptor is not None:
                 self._acceptor.join()
             self._threads = []
@@ -736,8 +755,8 @@ cdef class Reactor:
                 closed[REASONS[why]] += c.closed[why]
             for listener in range(<int>len(self._names)):
                 connections[self._names[listener]] += c.connections[listener]
-            if i < n.thread_count:
-                threads.append(self._thread_times(i))
+        for i in range(n.thread_count):
+            threads.append(self._thread_times(n.takers[i]))
         for why in range(WHY_COUNT):
             closed[REASONS[why]] += atomic_load_i64(&n.refused[why])
         total["closed"] = closed
@@ -756,6 +775,7 @@ cdef class Reactor:
             _add_pair(total["address_throttles"], name, &n.listeners[i].address_throttle_count,
                       &n.listeners[i].address_throttle_ns)
         total["threads"] = threads
+        total["spare_threads"] = [self._thread_times(n.spares[i]) for i in range(_spares(n))]
         total["connection_count"] = atomic_load_i64(&n.connection_count)
         total["held_bytes"] = atomic_load_i64(&n.held_bytes)
         total["python_queue"] = n.queue.count
@@ -767,7 +787,7 @@ cdef class Reactor:
 
     def request_metrics(self) -> dict:
         """Returns the metrics of each API key since the start. See reactor.pyi."""
-        cdef RequestMetricsTable* tables[THREADS_MAX]
+        cdef RequestMetricsTable* tables[THREADS_MAX + SPARE_THREADS_MAX]
         cdef int i
         for i in range(self._network.made_count):
             tables[i] = &self._network.threads[i].metrics
@@ -778,8 +798,7 @@ cdef class Reactor:
         cdef int64_t now_ns = self._network.system.monotonic_ns(self._network.system)
         return atomic_load_i64(&listener.blocked_ns) + (now_ns - since_ns if since_ns else 0)
 
-    cdef dict _thread_times(self, int i):
-        cdef NetThread* t = self._network.threads[i]
+    cdef dict _thread_times(self, NetThread* t):
         cdef int64_t now_ns = self._network.system.monotonic_ns(self._network.system)
         cdef int64_t since_ns = atomic_load_i64(&t.counters.sleeping_since_ns)
         cdef int64_t idle_ns = t.counters.idle_ns + (now_ns - since_ns if since_ns else 0)

@@ -53,4 +53,5 @@ class PendingRequest:
     def throttle(self, throttle_ms: int) -> None: ...
     def report_close(self) -> None:
         """Makes Reactor.next_closed() return this connection's id when it closes, or if it has
-        closed already."""
+        closed already. Call it before the answer: afterwards the connection may move to another
+        thread, and would be reported as closed."""

@@ -223,7 +223,8 @@ cdef class PendingRequest:
 
     def report_close(self) -> None:
         """Makes Reactor.next_closed() return this connection's id when it closes, or if it has
-        closed already. Raises MemoryError."""
+        closed already. Call it before the answer: afterwards the connection may move to another
+        thread, and would be reported as closed. Raises MemoryError."""
         cdef Mail mail
         cdef CloseMark* close_mark = <CloseMark*>malloc(sizeof(CloseMark))
         cdef bint posted

@@ -9,6 +9,7 @@ cdef extern from "sockets.h" nogil:
         pass
     ctypedef struct pthread_cond_t:
         pass
+    ctypedef unsigned long pthread_t
     union epoll_data_t:
         void* ptr
     struct epoll_event:
@@ -44,6 +45,8 @@ cdef extern from "sockets.h" nogil:
     void net_address(const net_peer*, uint8_t* out)
     int net_port(const net_peer*)
     void net_own_thread(const char* name)
+    int pthread_create(pthread_t*, const void* attributes, void* (*run)(void*) noexcept nogil, void*)
+    int pthread_join(pthread_t, void** returned)
     int net_cond_init(pthread_cond_t*)
     int64_t net_clock_ns()
     int net_cond_wait(pthread_cond_t*, pthread_mutex_t*, int64_t until_ns)

@@ -7,13 +7,18 @@
     key 102  closes                                     (int64 position, int64 size)*
     key 106  parks; a wake sends it on to Python
     key 107  answers with the principal of its connection
+    key 108  keeps its network thread for int32 ms; answers with the thread's name
+    key 109  does the same and is silent
+    key 110  parks as 101; when it goes on, it keeps its network thread for 60 ms
+    key 111  asks Python for a right to the topic `t`
 """
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from posix.unistd cimport usleep
+from libc.string cimport memset, strlen
 
-from barnabas.cext.codec.buffer cimport buffer_bytes
+from barnabas.cext.codec.buffer cimport buffer_bytes, buffer_i8, buffer_i32
 from barnabas.cext.codec.cursor cimport Cursor, cursor_i32, cursor_i64, cursor_left, cursor_of
 from barnabas.cext.log.log cimport LogSlice
 from barnabas.cext.log.segment cimport (
@@ -25,6 +30,11 @@ from barnabas.cext.network.handler cimport (
     HANDLER_CLOSE, HANDLER_DONE, HANDLER_PARKED, HANDLER_PYTHON, HANDLER_SILENT, Handler, NativeHandler, Parked, Request,
     Response, response_add_slice, response_begin, response_end,
 )
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef unsigned long pthread_t
+    pthread_t pthread_self()
+    int pthread_getname_np(pthread_t thread, char* name, size_t size)
 
 
 cdef struct State:
@@ -42,8 +52,6 @@ cdef struct Trial:
     int64_t last_thread
 
 
-
-
 cdef uint32_t _sum(Request* q) noexcept nogil:
     cdef uint32_t total = 0
     cdef int64_t i
@@ -56,13 +64,22 @@ cdef int _handle(void* context, Request* q, Response* out, Parked* parked) noexc
     cdef Trial* trial = <Trial*>context
     cdef Cursor c = cursor_of(q.data + q.body_at, q.size_bytes - q.body_at)
     cdef State* state
+    cdef char name[16]
     if q.api_key == 102:
         return HANDLER_CLOSE
-    if q.api_key == 103:
+    if q.api_key == 111:
+        buffer_i8(q.questions, 3)
+        buffer_i8(q.questions, 2)
+        buffer_i32(q.questions, 1)
+        buffer_bytes(q.questions, "t", 1)
+        return HANDLER_PYTHON
+    if q.api_key == 108 or q.api_key == 109:
+        usleep(cursor_i32(&c) * 1000)
+    if q.api_key == 103 or q.api_key == 109:
         return HANDLER_SILENT
     if q.api_key == 104:
         return HANDLER_PYTHON
-    if q.api_key == 101 or q.api_key == 106:
+    if q.api_key == 101 or q.api_key == 106 or q.api_key == 110:
         state = <State*>malloc(sizeof(State))
         state.data = q.data
         state.sum = _sum(q)
@@ -77,6 +94,9 @@ cdef int _handle(void* context, Request* q, Response* out, Parked* parked) noexc
         buffer_bytes(&out.bytes, c.p, cursor_left(&c))
     elif q.api_key == 107:
         buffer_bytes(&out.bytes, q.principal, q.principal_bytes)
+    elif q.api_key == 108:
+        pthread_getname_np(pthread_self(), name, sizeof(name))
+        buffer_bytes(&out.bytes, name, strlen(name))
     else:
         _slices(trial, &c, out)
     response_end(out)
@@ -102,6 +122,8 @@ cdef int _resume(void* context, Request* q, Response* out, Parked* parked, bint 
         atomic_add_i64(&trial.moved, 1)
     atomic_add_i64(&trial.parked, -1)
     free(state)
+    if q.api_key == 110:
+        usleep(60000)
     if q.api_key == 106:
         return HANDLER_PYTHON
     response_begin(out, q.correlation_id, False)
@@ -126,7 +148,7 @@ cdef class TrialHandler(NativeHandler):
         if cache is not None:
             self.trial.segment = segment_new(cache.pool, PyBytes_AS_STRING(directory), 0)
         self.declare(
-            tuple((key, 0, 32767) for key in range(100, 108)),
+            tuple((key, 0, 32767) for key in range(100, 112)),
             &self.trial, _handle, _resume, _abandon)
 
     def __dealloc__(self):
