@@ -42,8 +42,8 @@ from barnabas.cext.record.messageset cimport (
     MessageView, message_crc_check, message_entry_size, message_view,
 )
 from barnabas.cext.record.records cimport (
-    AT_MAGIC, ATTR_APPEND_TIME, ATTR_CODEC_MASK, ATTR_CONTROL, ATTR_TRANSACTIONAL, BATCH_CUT_OFF,
-    BATCH_OVERHEAD, MESSAGE_BAD_NESTING, RECORDS_OK, BatchHeader, RecordView, batch_crc_check,
+    AT_MAGIC, ATTR_APPEND_TIME, ATTR_CODEC_MASK, ATTR_CONTROL, ATTR_TRANSACTIONAL, BATCH_BAD_OFFSET,
+    BATCH_CUT_OFF, BATCH_OVERHEAD, MESSAGE_BAD_NESTING, OFFSET_MAX, RECORDS_OK, BatchHeader, RecordView, batch_crc_check,
     batch_header, batch_size, corrupt, record_next,
 )
 
@@ -182,18 +182,20 @@ cdef int columns_walk(
             return RECORDS_OK
         if here[AT_MAGIC] < 2:
             status = message_view(here, size - at[0], &m)
-            first = last = m.offset
+            first = m.offset
             entry_bytes = message_entry_size(&m)
         else:
             status = batch_header(here, size - at[0], &h)
             first = h.base_offset
-            last = first + h.last_offset_delta
             entry_bytes = batch_size(&h)
         if status == BATCH_CUT_OFF:
             w.stop = WALK_CUT_OFF
             return RECORDS_OK
         if status != RECORDS_OK:
             return status
+        if first > OFFSET_MAX:
+            return BATCH_BAD_OFFSET
+        last = first if here[AT_MAGIC] < 2 else first + h.last_offset_delta
         # For a wrapper only the last offset is known: its first one may be below the wanted end.
         if first >= w.wanted.offset_end and not (
                 here[AT_MAGIC] < 2 and m.attributes & ATTR_CODEC_MASK):

@@ -27,6 +27,7 @@ cdef enum:  # where the fields of a batch are
     AT_PRODUCER_EPOCH = 51
     AT_BASE_SEQUENCE = 53
     AT_RECORD_COUNT = 57
+    OFFSET_MAX = 0x7fffffff7fffffff     # a batch at a larger one may have offsets beyond int64
     RECORD_SIZE_MIN = 7         # length, attributes, two deltas, two sizes and a header count
 
 cdef enum:  # bits of the attributes
@@ -43,6 +44,7 @@ cdef enum:  # results of the checks, called a RecordsStatus here
     BATCH_BAD_LENGTH = 2        # a length below the smallest batch, negative, or a size beyond int32
     BATCH_BAD_MAGIC = 3
     BATCH_BAD_CRC = 4
+    BATCH_BAD_OFFSET = 5        # no log has so large an offset
     # The frame is whole and its content breaks a rule: KIND_INVALID.
     BATCH_BAD_COUNT = 20        # a negative count, or more records than the bytes can hold
     BATCH_BAD_LAST_OFFSET = 21  # last offset delta and count do not agree

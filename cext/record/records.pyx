@@ -45,6 +45,7 @@ REASONS = {
     BATCH_BAD_LENGTH: "the length is below the smallest possible",
     BATCH_BAD_MAGIC: "the magic byte is not one this reader knows",
     BATCH_BAD_CRC: "the checksum does not match",
+    BATCH_BAD_OFFSET: "the offset is too large",
     BATCH_BAD_COUNT: "the record count cannot be true",
     BATCH_BAD_LAST_OFFSET: "last offset delta and record count do not agree",
     BATCH_IS_CONTROL: "a control batch from a producer",

@@ -251,6 +251,17 @@ def test_damage_at_every_byte_leaves_the_columns_as_they_were():
             add_columns(ColumnsBuilder(), good[:at])
 
 
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("offset", [2**63 - 2**31, 2**63 - 2, 2**63 - 1])
+def test_an_offset_that_no_log_has_is_damage(magic, offset):
+    """A fuzzer found that the walk stopped at 2^63 - 1, as if it were behind the wanted records."""
+    data = batches.encode_batch([b"value"], magic=magic, base_offset=offset)
+    with pytest.raises(CorruptRecords, match=r"the offset is too large \(at byte 0\)"):
+        read_columns(data, size_max=SIZE_MAX)
+    data = batches.encode_batch([b"value"], magic=magic, base_offset=2**63 - 2**31 - 1)
+    assert [row[0] for row in rows_of(read_columns(data, size_max=SIZE_MAX))] == [2**63 - 2**31 - 1]
+
+
 NOW = 1_700_000_000_000
 
 
