@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from durability.broker_process import BrokerProcess, free_port, starts_in_time
@@ -25,11 +26,13 @@ from history.workload import (
     create_topics,
 )
 from long_form import pick
+from tls.tls_broker import AUTHORITY, pem_settings
 
 pytestmark = pytest.mark.takes(seconds=50)
 
 CALM_S, SHORT_S, DONE_MIN = 6.0, 3.0, 6
 KILLS, BETWEEN_KILLS_S = pick(short=2, long=6), (1.5, 4.0)
+KILLS_WITH_TLS = pick(short=1, long=3)
 GROUP_BACK_S_MAX = 40.0  # the session timeout of 10 s, and time for a slow machine
 SINGLE = ("sender", "transactor", "poller")  # without a group
 KINDS = (*SINGLE, "copier", "groupreader")
@@ -41,10 +44,12 @@ def seed() -> int:
     return int(os.environ.get("BARNABAS_HISTORY_SEED", 0)) or random.SystemRandom().getrandbits(32)
 
 
-def verdict_of(workload: Workload, tmp_path: Path, whole: bool = True) -> Verdict:
+def verdict_of(
+    workload: Workload, tmp_path: Path, whole: bool = True, address: str | None = None
+) -> Verdict:
     """Reads everything again and returns the verdict on the run. `whole`: no transaction stays
-    open."""
-    address = workload.address
+    open. `address`: of a listener without TLS, if the workload uses another one."""
+    address = address or workload.address
     stable_s = wait_until_stable(address, ALL) if whole else 0.0
     for name in ("last-scan", "again"):
         scan(address, workload.history, ALL, name)
@@ -66,18 +71,46 @@ def verdict_of(workload: Workload, tmp_path: Path, whole: bool = True) -> Verdic
     return verdict
 
 
+class Listeners(NamedTuple):
+    """The broker's settings, and the address and the settings of the workload's clients."""
+
+    settings: dict[str, str]
+    address: str
+    clients: dict[str, str]
+
+
+def plain_listener(seed: int, port: int, _: Path) -> Listeners:
+    return Listeners(broker_settings(seed), f"127.0.0.1:{port}", {})
+
+
+def tls_listener(seed: int, port: int, folder: Path) -> Listeners:
+    """Beside the plain one at `port`, which the reads at the end use."""
+    safe = f"127.0.0.1:{free_port()}"
+    trusted = folder / "authority.pem"
+    trusted.write_text(AUTHORITY.pem)
+    settings = broker_settings(seed) | pem_settings(folder)
+    settings["listeners"] = f"PLAINTEXT://127.0.0.1:{port},SSL://{safe}"
+    clients = {"security.protocol": "ssl", "ssl.ca.location": str(trusted)}
+    return Listeners(settings, safe, clients)
+
+
 def run(
-    tmp_path: Path, seed: int, faults: Callable[[BrokerProcess, Workload], BrokerProcess]
+    tmp_path: Path,
+    seed: int,
+    faults: Callable[[BrokerProcess, Workload, Listeners], BrokerProcess],
+    listening: Callable[[int, int, Path], Listeners] = plain_listener,
 ) -> tuple[Workload, Verdict]:
-    broker = BrokerProcess(tmp_path / "data", free_port(), broker_settings(seed))
+    port = free_port()
+    listeners = listening(seed, port, tmp_path)
+    broker = BrokerProcess(tmp_path / "data", port, listeners.settings)
     workload = None
     try:
         create_topics(broker.address)
-        workload = Workload(broker.address, seed)
-        broker = faults(broker, workload)
+        workload = Workload(listeners.address, seed, listeners.clients)
+        broker = faults(broker, workload, listeners)
         workload.stop()
         assert workload.hangs() == 0
-        return workload, verdict_of(workload, tmp_path)
+        return workload, verdict_of(workload, tmp_path, address=broker.address)
     finally:
         if workload is not None:
             workload.stopping.set()
@@ -119,7 +152,7 @@ def wait_until_all_go_on(
 
 
 def test_workload_h_on_a_broker_that_is_left_alone(tmp_path, seed):
-    def nothing(broker: BrokerProcess, workload: Workload) -> BrokerProcess:
+    def nothing(broker: BrokerProcess, workload: Workload, _: Listeners) -> BrokerProcess:
         time.sleep(CALM_S)
         wait_until_all_go_on(workload, 0, count=DONE_MIN)
         return broker
@@ -133,15 +166,18 @@ def test_workload_h_on_a_broker_that_is_left_alone(tmp_path, seed):
     assert not unknown, f"seed {seed}: without a fault, {unknown[:3]}"
 
 
-def test_workload_h_on_a_broker_that_is_killed(tmp_path, seed):
+@pytest.mark.parametrize(
+    ("listening", "count"), [(plain_listener, KILLS), (tls_listener, KILLS_WITH_TLS)]
+)
+def test_workload_h_on_a_broker_that_is_killed(tmp_path, seed, listening, count):
     """The test proves each kill, and that the workload ran before and after it."""
     chance = random.Random(f"{seed}:kills")
     moments: list[int] = []
     took: list[float] = []
 
-    def kills(broker: BrokerProcess, workload: Workload) -> BrokerProcess:
+    def kills(broker: BrokerProcess, workload: Workload, listeners: Listeners) -> BrokerProcess:
         since = 0
-        for _ in range(KILLS):
+        for _ in range(count):
             time.sleep(chance.uniform(*BETWEEN_KILLS_S))
             wait_until_all_go_on(workload, since, kinds=SINGLE)
             before = broker.process.pid
@@ -151,13 +187,13 @@ def test_workload_h_on_a_broker_that_is_killed(tmp_path, seed):
             assert broker.process.returncode == -9
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", broker.port), 1)
-            broker = BrokerProcess(broker.data, broker.port, broker_settings(seed))
+            broker = BrokerProcess(broker.data, broker.port, listeners.settings)
             assert broker.process.pid != before
             took.append(broker.ready_s)
         wait_until_all_go_on(workload, since)
         return broker
 
-    workload, verdict = run(tmp_path, seed, kills)
+    workload, verdict = run(tmp_path, seed, kills, listening)
     print("serving after", ", ".join(f"{seconds:.2f}" for seconds in took), "s")
     assert verdict.valid is True, f"seed {seed}\n{verdict}"
     operations = workload.history.operations()

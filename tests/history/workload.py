@@ -37,6 +37,7 @@ from history.model import History, Operation, Outcome, Read, Send, now, parse
 
 INPUT, COPY = "input", "copy"
 PARTITIONS = 3
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PATIENCE_S = 60.0  # a broker restarts much faster
 BURST_MAX = 120
 PAUSE_S_MAX = 0.03
@@ -128,6 +129,7 @@ class Worker:
         self.history = workload.history
         self.chance = random.Random(f"{workload.seed}:{name}")
         self.tally: Counter[str] = Counter()
+        self.codecs = random.Random(f"{workload.seed}:{name}:codecs")
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
 
     def run(self) -> None:
@@ -154,6 +156,10 @@ class Worker:
         named = {key.replace("_", "."): value for key, value in more.items()}
         return {"bootstrap.servers": self.workload.address, **COMMON, **self.workload.more, **named}
 
+    def producer_settings(self, **more: Any) -> dict[str, Any]:
+        """Each producer that a worker makes has a codec of its own."""
+        return self.settings(compression_type=self.codecs.choice(CODECS), **more)
+
     def note(self, outcome: Outcome = Outcome.OK, process: str = "", **more: Any) -> None:
         ended = None if outcome == Outcome.UNKNOWN else now()
         self.add(Operation(process=process or self.name, outcome=outcome, ended=ended, **more))
@@ -173,7 +179,7 @@ class Sender(Worker):
         if self.producer is None:
             self.incarnation += 1
             self.producer = Producer(
-                self.settings(enable_idempotence=True, linger_ms=1, batch_num_messages=20)
+                self.producer_settings(enable_idempotence=True, linger_ms=1, batch_num_messages=20)
                 | {"message.timeout.ms": int(PATIENCE_S * 1000)}
                 | {"enable.gapless.guarantee": True}
             )
@@ -252,7 +258,7 @@ class Transactor(Worker):
 
     def _made(self) -> Producer:
         made = Producer(
-            self.settings(transactional_id=self.name, linger_ms=1)
+            self.producer_settings(transactional_id=self.name, linger_ms=1)
             | {"transaction.timeout.ms": 20_000, "message.timeout.ms": 20_000}
         )
         self._again(made.init_transactions)
