@@ -250,7 +250,8 @@ cdef void conn_arrive(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef void conn_stay(NetThread* t, Connection* c) noexcept nogil:
-    _go_on(t, c)
+    if not t.draining:              # otherwise conn_settle closes it: its thread may have ended
+        _go_on(t, c)
     conn_settle(t, c)
 
 
