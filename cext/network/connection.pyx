@@ -50,7 +50,7 @@ from barnabas.cext.network.quotas cimport (
 from barnabas.cext.network.send_buffer cimport send_buffer_stalled
 from barnabas.cext.network.sockets cimport (
     EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP,
-    close, net_epoll, net_prepare, net_recv, net_send, net_unread,
+    close, net_epoll, net_prepare, net_recv, net_send, net_unread, net_waits,
 )
 from barnabas.cext.network.throttling cimport throttle_write
 from barnabas.cext.network.transport cimport (
@@ -80,10 +80,11 @@ cdef enum:
     RAW_TOKEN_VERSION = -1          # of SaslAuthenticate: a token without a header
     CERTIFICATE_KEY = -1            # in place of an API key: a client's certificate, not a request
     RETRY_NS = 1000000
-    # A connection whose request keeps its thread for longer moves to a spare thread, and returns
-    # with its first request that follows RETURN_NS without another such request.
+    # After a request that takes longer than HELD_UP_NS, a connection is watched for WATCHED_NS. If
+    # its thread waits so long in another request, for a disk or a lock, the connection moves to a
+    # spare thread. It returns with its first request after WATCHED_NS without such a wait.
     HELD_UP_NS = 20000000
-    RETURN_NS = 30000000000
+    WATCHED_NS = 30000000000
     _FILE_ERROR = -100000           # below every -errno
     NS_PER_MS = 1000000
     # While others wait for memory, a partial request that holds PACED_BYTES or more must continue
@@ -255,19 +256,35 @@ cdef void conn_stay(NetThread* t, Connection* c) noexcept nogil:
     conn_settle(t, c)
 
 
-cdef inline void _note_clock(NetThread* t, Connection* c, int64_t before_ns) noexcept nogil:
+cdef inline int64_t _waits(const Connection* c) noexcept nogil:
+    """Call it before a handler, for _note_clock; -1: the connection is not watched."""
+    return net_waits() if c.held_up_ns else -1
+
+
+cdef inline void _note_clock(NetThread* t, Connection* c, int64_t before_ns, int64_t waits) noexcept nogil:
     """Reads the clock behind a handler that began at `before_ns`."""
     read_clock(t)
     if t.metrics.clock_ns - before_ns > HELD_UP_NS:
+        _note_long(t, c, waits)
+
+
+cdef void _note_long(NetThread* t, Connection* c, int64_t waits) noexcept nogil:
+    """A thread that has not waited was kept from running: a move would not help."""
+    if waits < 0:
         c.held_up_ns = t.metrics.clock_ns
+    elif net_waits() > waits:
+        c.held_up_ns = t.metrics.clock_ns
+        c.holds_up = True
 
 
 cdef void _choose_thread(NetThread* t, Connection* c) noexcept nogil:
-    """Lets a connection move that has held up its thread, now or before, when its request is done."""
-    cdef bint quiet = t.metrics.clock_ns - c.held_up_ns > RETURN_NS
-    if quiet:
+    """Lets a watched connection move when its request is done."""
+    if c.work != WORK_NONE:
+        return
+    if t.metrics.clock_ns - c.held_up_ns > WATCHED_NS:
         c.held_up_ns = 0
-    if quiet == t.is_spare and c.work == WORK_NONE:
+        c.holds_up = False
+    if c.holds_up != t.is_spare:
         c.work = WORK_MOVING
         chain_append(t, CHAIN_MOVING, c)
 
@@ -437,10 +454,11 @@ cdef void _begin_frame(NetThread* t, Connection* c) noexcept nogil:
 cdef void conn_resume(NetThread* t, Connection* c, bint expired) noexcept nogil:
     cdef int outcome
     cdef int64_t before_ns = t.metrics.clock_ns     # hardly older: each answer reads the clock
+    cdef int64_t waits = _waits(c)
     if c.fd < 0 or c.work != WORK_PARKED:
         return
     outcome = c.handler.resume(c.handler.context, &c.request, &t.response, &c.parked, expired)
-    _note_clock(t, c, before_ns)
+    _note_clock(t, c, before_ns, waits)
     if outcome == HANDLER_PARKED:
         _response_reset(&t.response)
         if c.parked.deadline_ns <= t.now_ns:
@@ -934,6 +952,7 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
     cdef Request* q = &c.request
     cdef Handler* handler
     cdef uint8_t* block = NULL
+    cdef int64_t waits
     cdef int outcome
     cdef int why = WHY_BAD_HEADER
     if c.login:
@@ -966,8 +985,9 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
         q.data = block
         if q.client_id != NULL:
             q.client_id = block + (q.client_id - frame)
+    waits = _waits(c)
     outcome = handler.handle(handler.context, q, &t.response, &c.parked)
-    _note_clock(t, c, c.began_ns)
+    _note_clock(t, c, c.began_ns, waits)
     _outcome(t, c, handler, outcome)
     if block != NULL and c.work == WORK_PARKED:
         c.block = block
@@ -980,6 +1000,7 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
 cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled) noexcept nogil:
     cdef Request* q = &c.request
     cdef Handler* handler
+    cdef int64_t waits
     cdef int outcome
     if c.work == WORK_PYTHON and c.login == LOGIN_RAW_TOKENS:
         # The bytes of a token could look like a request, which no check has seen.
@@ -997,8 +1018,9 @@ cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled)
         conn_close(t, c, WHY_HANDLER, 0)
     else:
         c.began_ns = t.metrics.clock_ns     # the earlier work of Python counts as waiting
+        waits = _waits(c)
         outcome = handler.handle(handler.context, q, &t.response, &c.parked)
-        _note_clock(t, c, c.began_ns)
+        _note_clock(t, c, c.began_ns, waits)
         _outcome(t, c, handler, outcome)
     if c.work == WORK_PARKED:
         c.block = frame.data

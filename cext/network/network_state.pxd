@@ -148,7 +148,8 @@ cdef struct Connection:
     int64_t began_ns            # when a handler began the request in progress
     int64_t parked_ns           # when it parked; 0: not so far
     int64_t muted_until_ns
-    int64_t held_up_ns          # when a request last held up its thread; 0: none has
+    int64_t held_up_ns          # when a request last took long; 0: none has, for a time
+    bint holds_up               # and a later one has waited so long: it held up its thread
     int64_t sending_ns          # when the sending of its answer began
     Answered unsent             # an answer that is partly sent
     uint8_t* block              # owned copy of a small parked request

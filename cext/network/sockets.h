@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -96,6 +97,13 @@ static inline void net_own_thread(const char *name) {
     sigdelset(&all, SIGILL);
     pthread_sigmask(SIG_BLOCK, &all, NULL);
     pthread_setname_np(pthread_self(), name);
+}
+
+/* How often this thread has waited. What keeps it from running without that, other programs or a limit
+   of processor time, is not counted. */
+static inline int64_t net_waits(void) {
+    struct rusage used;
+    return getrusage(RUSAGE_THREAD, &used) < 0 ? 0 : used.ru_nvcsw;
 }
 
 /* A condition that waits by the monotonic clock. */

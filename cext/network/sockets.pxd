@@ -47,6 +47,7 @@ cdef extern from "sockets.h" nogil:
     void net_own_thread(const char* name)
     int pthread_create(pthread_t*, const void* attributes, void* (*run)(void*) noexcept nogil, void*)
     int pthread_join(pthread_t, void** returned)
+    int64_t net_waits()
     int net_cond_init(pthread_cond_t*)
     int64_t net_clock_ns()
     int net_cond_wait(pthread_cond_t*, pthread_mutex_t*, int64_t until_ns)

@@ -1,10 +1,10 @@
 """Spare network threads, for connections that hold up the thread they are on.
 
 A network thread sleeps in the kernel when it appends to a disk that cannot take the writes, and its
-other connections wait (docs/decisions/slow-disks.md). A connection that has held up its thread
+other connections wait (docs/decisions/slow-disks.md). A connection that holds up its thread so
 moves to a spare one, which has no other connection as long as there are no more than
-SPARE_THREADS_MAX of them. It returns when it has held up none for a time (connection.pyx says both
-times). Spare threads start when connections move to them, and run until the reactor stops.
+SPARE_THREADS_MAX of them. It returns when it has held up none for a time (connection.pyx has the
+rules). Spare threads start when connections move to them, and run until the reactor stops.
 
 Only network threads call this module, and stop().
 """
@@ -31,7 +31,8 @@ cdef void connections_move(NetThread* t) noexcept nogil:
             continue
         conn_leave(t, c)
         if not _moved(t, c):
-            c.held_up_ns = 0        # the next request that holds up its thread tries it again
+            c.held_up_ns = 0        # it is watched again
+            c.holds_up = False
             conn_arrive(t, c)
 
 

@@ -10,6 +10,7 @@
     key 108  keeps its network thread for int32 ms; answers with the thread's name
     key 109  does the same and is silent
     key 110  parks as 101; when it goes on, it keeps its network thread for 60 ms
+    key 112  computes for int32 ms, then answers with an empty body
     key 111  asks Python for a right to the topic `t`
 """
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -30,6 +31,17 @@ from barnabas.cext.network.handler cimport (
     HANDLER_CLOSE, HANDLER_DONE, HANDLER_PARKED, HANDLER_PYTHON, HANDLER_SILENT, Handler, NativeHandler, Parked, Request,
     Response, response_add_slice, response_begin, response_end,
 )
+
+cdef extern from *:
+    """
+    #include <time.h>
+    static int64_t thread_clock_ns(void) {
+        struct timespec t;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    }
+    """
+    int64_t thread_clock_ns() nogil
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef unsigned long pthread_t
@@ -90,7 +102,9 @@ cdef int _handle(void* context, Request* q, Response* out, Parked* parked) noexc
         atomic_add_i64(&trial.parked, 1)
         return HANDLER_PARKED
     response_begin(out, q.correlation_id, False)
-    if q.api_key == 100:
+    if q.api_key == 112:
+        _compute(<int64_t>cursor_i32(&c) * 1000000)
+    elif q.api_key == 100:
         buffer_bytes(&out.bytes, c.p, cursor_left(&c))
     elif q.api_key == 107:
         buffer_bytes(&out.bytes, q.principal, q.principal_bytes)
@@ -101,6 +115,12 @@ cdef int _handle(void* context, Request* q, Response* out, Parked* parked) noexc
         _slices(trial, &c, out)
     response_end(out)
     return HANDLER_DONE
+
+
+cdef void _compute(int64_t ns) noexcept nogil:
+    cdef int64_t ends_ns = thread_clock_ns() + ns
+    while thread_clock_ns() < ends_ns:
+        pass
 
 
 cdef void _slices(Trial* trial, Cursor* c, Response* out) noexcept nogil:
@@ -148,7 +168,7 @@ cdef class TrialHandler(NativeHandler):
         if cache is not None:
             self.trial.segment = segment_new(cache.pool, PyBytes_AS_STRING(directory), 0)
         self.declare(
-            tuple((key, 0, 32767) for key in range(100, 112)),
+            tuple((key, 0, 32767) for key in range(100, 113)),
             &self.trial, _handle, _resume, _abandon)
 
     def __dealloc__(self):

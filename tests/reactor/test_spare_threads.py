@@ -11,6 +11,7 @@ from reactor.network import Served, answer_to, is_closed, request, response
 from waiting import soon
 
 LONG_MS = 60  # a request that holds up its thread, also where the limit is not met exactly
+COUNT = 2  # of such requests, until the connection moves
 SPARES_MAX = 16
 
 
@@ -28,7 +29,8 @@ def place(connection, ms=0):
 
 def moved(connection):
     """Makes the connection hold up its thread, and returns the name of its new one."""
-    place(connection, LONG_MS)
+    for _ in range(COUNT):
+        place(connection, LONG_MS)
     name = place(connection)
     assert name.startswith("net-spare-")
     return name
@@ -62,7 +64,8 @@ def test_others_of_its_thread_no_longer_wait_for_a_connection_that_has_held_it_u
 def test_requests_behind_the_long_one_are_answered_on_the_spare_thread_in_order(served):
     with served.connect() as slow, served.connect() as other:
         behind = [request(n, bytes(n % 700), key=(100, 18, 104)[n % 3]) for n in range(2, 900)]
-        slow.sendall(holding(1, LONG_MS) + b"".join(behind) + holding(900, 0))
+        slow.sendall(holding(0, LONG_MS) + holding(1, LONG_MS) + b"".join(behind) + holding(900, 0))
+        assert response(slow) == (0, b"network-0")
         assert response(slow) == (1, b"network-0")
         for n in range(2, 900):
             assert response(slow) == (n, bytes(n % 700))
@@ -72,14 +75,15 @@ def test_requests_behind_the_long_one_are_answered_on_the_spare_thread_in_order(
 
 def test_a_long_request_without_an_answer_moves_its_connection(served):
     with served.connect() as slow:
-        slow.sendall(holding(1, LONG_MS, key=109))
+        slow.sendall(holding(1, LONG_MS, key=109) * COUNT)
         assert place(slow).startswith("net-spare-")
 
 
 def test_a_request_that_holds_up_its_thread_after_a_wait_moves_its_connection(served):
     with served.connect() as slow:
-        slow.sendall(request(1, struct.pack(">i", 1), key=110))
-        assert response(slow) == (1, b"expired")
+        for n in range(COUNT):
+            slow.sendall(request(n, struct.pack(">i", 1), key=110))
+            assert response(slow) == (n, b"expired")
         assert place(slow).startswith("net-spare-")
 
 
@@ -101,8 +105,9 @@ def test_questions_of_a_connection_that_has_moved_are_its_own(trial_handler):
 def test_a_frame_that_arrives_in_parts_around_the_move(served):
     with served.connect() as slow:
         whole = request(5, bytes(range(256)) * 100, key=100)
-        slow.sendall(holding(1, LONG_MS) + whole[:9000])
-        assert response(slow)[0] == 1
+        slow.sendall(holding(1, LONG_MS) * COUNT + whole[:9000])
+        for _ in range(COUNT):
+            assert response(slow)[0] == 1
         soon(lambda: len(served.reactor.counters()["spare_threads"]) == 1)
         slow.sendall(whole[9000:])
         assert response(slow) == (5, bytes(range(256)) * 100)
@@ -126,6 +131,25 @@ def test_each_connection_has_a_spare_thread_of_its_own_while_there_are_no_more(s
     with served.connect() as again:
         assert moved(again) in names, "an idle spare thread is used again"
     assert spare_threads() == SPARES_MAX
+
+
+def test_a_request_that_computes_for_long_moves_no_connection(served):
+    """It would need the processor on another thread as well."""
+    with served.connect() as busy:
+        for n in range(2 * COUNT):
+            busy.sendall(request(n, struct.pack(">i", LONG_MS), key=112))
+            assert response(busy) == (n, b"")
+        assert place(busy) == "network-0"
+        place(busy, LONG_MS)
+        assert place(busy).startswith("net-spare-"), "it was watched"
+
+
+def test_a_wait_from_time_to_time_moves_no_connection(served):
+    with served.connect() as slow:
+        for _ in range(2 * COUNT):
+            place(slow, LONG_MS)
+            served.system.move_monotonic(31_000)
+            assert place(slow) == "network-0"
 
 
 def test_a_connection_returns_when_it_has_held_up_no_thread_for_30_seconds(served):
@@ -206,8 +230,8 @@ def test_a_peer_that_closes_while_its_request_holds_up_the_thread(served, reset)
         slow = served.connect()
         if reset:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        slow.sendall(holding(1, LONG_MS))
-        served.eventually(lambda counters, n=n: counters["requests"] == n + 1)
+        slow.sendall(holding(1, LONG_MS) * COUNT)
+        served.eventually(lambda counters, n=n: counters["requests"] == COUNT * (n + 1))
         slow.close()
         served.quiet()
     with served.connect() as other:
@@ -222,7 +246,7 @@ def test_a_stop_ends_the_spare_threads_and_closes_their_connections(trial_handle
             moved(connection)
         assert spare_threads() == before + 3
         kept[0].sendall(holding(9, 200))
-        served.eventually(lambda counters: counters["requests"] == 7)
+        served.eventually(lambda counters: counters["requests"] == 3 * (COUNT + 1) + 1)
         served.reactor.stop(5000)
         assert spare_threads() == before
         assert response(kept[0])[0] == 9
@@ -237,15 +261,15 @@ def test_connections_move_while_the_reactor_stops_or_loses_threads(trial_handler
         with Served(native=[trial_handler()], threads=2) as served:
             connections = [served.connect() for _ in range(8)]
             for connection in connections:
-                connection.sendall(holding(1, 21) + holding(2, 0))
+                connection.sendall(holding(1, 21) * COUNT + holding(2, 0))
             stop = threading.Timer(
                 turn * 0.01, lambda: served.reactor.resize(1) if resized else served.reactor.stop()
             )
             stop.start()
             for connection in connections:
                 with contextlib.suppress(EOFError, ConnectionResetError):
-                    assert response(connection)[0] == 1
-                    assert response(connection)[0] == 2
+                    for n in (1,) * COUNT + (2,):
+                        assert response(connection)[0] == n
                 connection.close()
             stop.join()
             if resized:
