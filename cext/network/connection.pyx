@@ -80,11 +80,12 @@ cdef enum:
     RAW_TOKEN_VERSION = -1          # of SaslAuthenticate: a token without a header
     CERTIFICATE_KEY = -1            # in place of an API key: a client's certificate, not a request
     RETRY_NS = 1000000
-    # After a request that takes longer than HELD_UP_NS, a connection is watched for WATCHED_NS. If
-    # its thread waits so long in another request, for a disk or a lock, the connection moves to a
-    # spare thread. It returns with its first request after WATCHED_NS without such a wait.
+    # A thread is watched for WATCHED_NS after a request that takes longer than HELD_UP_NS. If it
+    # waits so long in another request, for a disk or a lock, the connection of this one moves to a
+    # spare thread. It returns with its first request after RETURN_NS without a long one.
     HELD_UP_NS = 20000000
-    WATCHED_NS = 30000000000
+    WATCHED_NS = 5000000000
+    RETURN_NS = 30000000000
     _FILE_ERROR = -100000           # below every -errno
     NS_PER_MS = 1000000
     # While others wait for memory, a partial request that holds PACED_BYTES or more must continue
@@ -256,9 +257,9 @@ cdef void conn_stay(NetThread* t, Connection* c) noexcept nogil:
     conn_settle(t, c)
 
 
-cdef inline int64_t _waits(const Connection* c) noexcept nogil:
-    """Call it before a handler, for _note_clock; -1: the connection is not watched."""
-    return net_waits() if c.held_up_ns else -1
+cdef inline int64_t _waits(const NetThread* t) noexcept nogil:
+    """Call it before a handler, for _note_clock; -1: the thread is not watched."""
+    return net_waits() if t.metrics.clock_ns < t.watched_until_ns else -1
 
 
 cdef inline void _note_clock(NetThread* t, Connection* c, int64_t before_ns, int64_t waits) noexcept nogil:
@@ -269,22 +270,20 @@ cdef inline void _note_clock(NetThread* t, Connection* c, int64_t before_ns, int
 
 
 cdef void _note_long(NetThread* t, Connection* c, int64_t waits) noexcept nogil:
-    """A thread that has not waited was kept from running: a move would not help."""
-    if waits < 0:
+    """If the thread has not waited, something kept it from running, and a move would not help."""
+    t.watched_until_ns = t.metrics.clock_ns + WATCHED_NS
+    if t.is_spare or 0 <= waits < net_waits():
         c.held_up_ns = t.metrics.clock_ns
-    elif net_waits() > waits:
-        c.held_up_ns = t.metrics.clock_ns
-        c.holds_up = True
 
 
 cdef void _choose_thread(NetThread* t, Connection* c) noexcept nogil:
-    """Lets a watched connection move when its request is done."""
+    """Lets a connection move that has held up its thread, now or before, when its request is done."""
+    cdef bint quiet = t.metrics.clock_ns - c.held_up_ns > RETURN_NS
     if c.work != WORK_NONE:
         return
-    if t.metrics.clock_ns - c.held_up_ns > WATCHED_NS:
+    if quiet:
         c.held_up_ns = 0
-        c.holds_up = False
-    if c.holds_up != t.is_spare:
+    if quiet == t.is_spare:
         c.work = WORK_MOVING
         chain_append(t, CHAIN_MOVING, c)
 
@@ -454,7 +453,7 @@ cdef void _begin_frame(NetThread* t, Connection* c) noexcept nogil:
 cdef void conn_resume(NetThread* t, Connection* c, bint expired) noexcept nogil:
     cdef int outcome
     cdef int64_t before_ns = t.metrics.clock_ns     # hardly older: each answer reads the clock
-    cdef int64_t waits = _waits(c)
+    cdef int64_t waits = _waits(t)
     if c.fd < 0 or c.work != WORK_PARKED:
         return
     outcome = c.handler.resume(c.handler.context, &c.request, &t.response, &c.parked, expired)
@@ -985,7 +984,7 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
         q.data = block
         if q.client_id != NULL:
             q.client_id = block + (q.client_id - frame)
-    waits = _waits(c)
+    waits = _waits(t)
     outcome = handler.handle(handler.context, q, &t.response, &c.parked)
     _note_clock(t, c, c.began_ns, waits)
     _outcome(t, c, handler, outcome)
@@ -1018,7 +1017,7 @@ cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled)
         conn_close(t, c, WHY_HANDLER, 0)
     else:
         c.began_ns = t.metrics.clock_ns     # the earlier work of Python counts as waiting
-        waits = _waits(c)
+        waits = _waits(t)
         outcome = handler.handle(handler.context, q, &t.response, &c.parked)
         _note_clock(t, c, c.began_ns, waits)
         _outcome(t, c, handler, outcome)

@@ -148,8 +148,7 @@ cdef struct Connection:
     int64_t began_ns            # when a handler began the request in progress
     int64_t parked_ns           # when it parked; 0: not so far
     int64_t muted_until_ns
-    int64_t held_up_ns          # when a request last took long; 0: none has, for a time
-    bint holds_up               # and a later one has waited so long: it held up its thread
+    int64_t held_up_ns          # when a request last held up its thread; 0: none has, for a time
     int64_t sending_ns          # when the sending of its answer began
     Answered unsent             # an answer that is partly sent
     uint8_t* block              # owned copy of a small parked request
@@ -224,6 +223,7 @@ cdef struct NetThread:
     int epoll_fd
     int event_fd
     int64_t state               # atomic: running, retiring or ended
+    int64_t watched_until_ns    # after a request that took long
     bint is_spare               # takes no new connections, only those that move to it
     pthread_t spare_thread
     int64_t retire_deadline_ns

@@ -31,8 +31,7 @@ cdef void connections_move(NetThread* t) noexcept nogil:
             continue
         conn_leave(t, c)
         if not _moved(t, c):
-            c.held_up_ns = 0        # it is watched again
-            c.holds_up = False
+            c.held_up_ns = 0        # the next request that holds up its thread tries it again
             conn_arrive(t, c)
 
 

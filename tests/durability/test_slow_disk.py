@@ -112,7 +112,7 @@ def test_the_p99_of_partitions_on_another_disk_stays_within_twice(tmp_path, brok
 @pytest.mark.alone(reason="compares p99s")
 def test_writes_that_block_leave_the_p99_of_another_disk_within_twice(tmp_path, broker):
     """The kernel lets a thread sleep in pwritev when a disk takes less than is written. Each
-    connection holds up its network thread so twice, before it moves to another one."""
+    connection holds up its network thread so once or twice, before it moves to another one."""
     with Wire(broker.address) as wire:
         create(wire, "t", {}, 4)
         [fast, *_], [slow, *_] = (partitions(tmp_path / name) for name in ("fast", "slow"))

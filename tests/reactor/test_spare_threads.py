@@ -11,7 +11,7 @@ from reactor.network import Served, answer_to, is_closed, request, response
 from waiting import soon
 
 LONG_MS = 60  # a request that holds up its thread, also where the limit is not met exactly
-COUNT = 2  # of such requests, until the connection moves
+COUNT = 2  # of such requests: the first may only make the thread watched
 SPARES_MAX = 16
 
 
