@@ -10,6 +10,10 @@ import pytest
 from reactor.network import Served, answer_to, is_closed, request, response
 from waiting import soon
 
+from barnabas.telemetry.network_metrics import NetworkCollector
+from barnabas.telemetry.registry import Page
+from barnabas.telemetry.request_errors import RequestErrors
+
 LONG_MS = 60  # a request that holds up its thread, also where the limit is not met exactly
 COUNT = 2  # of such requests: the first may only make the thread watched
 SPARES_MAX = 16
@@ -205,6 +209,28 @@ def test_waits_and_wakes_and_python_serve_a_connection_that_has_moved(trial_hand
         assert served.reactor.next_closed(10_000) == ids[0]
         assert len(set(ids)) == 1
         served.quiet()
+
+
+def test_metrics_name_each_spare_thread_and_their_sums_stay_whole(served):
+    collector = NetworkCollector(served.reactor, RequestErrors(), lambda: 1, lambda: 100, 0)
+
+    def rows(part):
+        page = Page("confluent", served.system.monotonic_ns())
+        found = {family.name: dict(values) for family, values in collector(page)}
+        return next(values for name, values in found.items() if name.endswith(part))
+
+    with served.connect() as slow, served.connect() as other:
+        place(other)
+        before = sum(rows("incoming_byte_total").values())
+        moved(slow)
+        connections = rows("connection_count")
+        assert sum(connections.values()) == 2
+        [spare] = [labels for labels, count in connections.items() if "spare-0" in str(labels)]
+        assert connections[spare] == 1
+        received = rows("incoming_byte_total")
+        frame = len(holding(7, 0))
+        assert sum(received.values()) - before == (COUNT + 1) * frame
+        assert sum(n for labels, n in received.items() if "spare-0" in str(labels)) >= frame
 
 
 def test_limits_and_timers_reach_a_connection_that_has_moved(served):
