@@ -42,7 +42,6 @@ cdef bint _moved(NetThread* t, Connection* c) noexcept nogil:
     cdef bint moved = False
     memset(&mail, 0, sizeof(Mail))
     mail.kind = MAIL_MOVED
-    mail.connection_id = c.id
     mail.connection = c
     pthread_mutex_lock(&n.accept_lock)      # as the acceptor: the thread ends after it has read the mail
     if atomic_load_i64(&n.state) == STATE_RUNNING and not t.draining:
@@ -60,7 +59,7 @@ cdef NetThread* _spare_for_one_more(Network* n) noexcept nogil:
     """Returns a spare thread without connections, a new one, or the one with the fewest; NULL:
     there is none, and the system allows no more threads. The caller holds accept_lock."""
     cdef NetThread* fewest = NULL
-    cdef NetThread* made = NULL
+    cdef NetThread* made
     if n.spare_count:
         fewest = network_fewest(n.spares, n.spare_count)
         if atomic_load_i64(&fewest.connection_count) == 0 or n.spare_count == SPARE_THREADS_MAX:

@@ -10,14 +10,14 @@
     key 108  keeps its network thread for int32 ms; answers with the thread's name
     key 109  does the same and is silent
     key 110  parks as 101; when it goes on, it keeps its network thread for 60 ms
-    key 112  computes for int32 ms, then answers with an empty body
     key 111  asks Python for a right to the topic `t`
+    key 112  computes for int32 ms, then answers with an empty body
 """
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from posix.unistd cimport usleep
 from libc.string cimport memset, strlen
+from posix.unistd cimport usleep
 
 from barnabas.cext.codec.buffer cimport buffer_bytes, buffer_i8, buffer_i32
 from barnabas.cext.codec.cursor cimport Cursor, cursor_i32, cursor_i64, cursor_left, cursor_of

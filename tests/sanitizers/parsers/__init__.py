@@ -2,7 +2,8 @@
 
 A parser takes any bytes. The product may refuse them with its own error; whatever else it raises is
 a defect, as is a broken assertion of the parser. `make fuzz` looks for such bytes with coverage,
-one parser at a time; test_parsers.py gives each parser its seeds, cut and with one changed byte.
+one parser at a time; test_parsers.py gives each parser its seeds, cut and with one changed byte,
+test_fresh.py random changes of them, which are others in each run.
 
 A module of this package is imported when one of its parsers is asked for, because the fuzzer's
 speed depends on how much code is loaded. It has PARSERS, by name, in the order of MODULES.
