@@ -1,7 +1,7 @@
 """The files of a partition: indexes, segments that the cleaner reads, and a start after a crash."""
 
 import contextlib
-import shutil
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,21 +123,20 @@ def recovery(folder: Path, _stack: contextlib.ExitStack) -> Parse:
     _filled(whole).close(clean=False)
     sound = {path.name: path.read_bytes() for path in whole.iterdir()}
     place = folder / "opened"
+    place.mkdir()
+    again = Disk(place)
 
     def parse(data: bytes) -> None:
         choice = data[0] if data else 0
         suffix, content = SUFFIXES[(choice & 31) % len(SUFFIXES)], data[1:]
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
-        for name, kept in sound.items():
-            (place / name).write_bytes(kept)
-        offset = 3 if suffix == ".snapshot" else 0
-        path = place / f"{offset:020d}{suffix}"
         if suffix == ".log" and choice & 32:
             content = sealed(content)
-        with open(path, "ab" if choice & 64 else "wb") as file:
-            file.write(content)
-        again = Disk(place)
+        name = f"{3 if suffix == '.snapshot' else 0:020d}{suffix}"
+        before = sound.get(name, b"") if choice & 64 else b""
+        for left in os.listdir(place):
+            os.remove(f"{place}/{left}")
+        for path, kept in (sound | {name: before + content}).items():
+            _write(f"{place}/{path}", kept)
         with contextlib.suppress(LogError, OSError):
             found = again.open(recovery_point=0, clean=bool(choice & 128))
             try:
@@ -146,6 +145,13 @@ def recovery(folder: Path, _stack: contextlib.ExitStack) -> Parse:
                 found.close(clean=False)
 
     return parse
+
+
+def _write(path: str, content: bytes) -> None:
+    """Half the time of Path.write_bytes."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    os.write(file, content)
+    os.close(file)
 
 
 def _filled(directory: Path) -> LogHandle:
