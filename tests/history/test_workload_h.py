@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.request import urlopen
 
 import pytest
 from durability.broker_process import BrokerProcess, free_port, starts_in_time
@@ -26,6 +27,7 @@ from history.workload import (
     create_topics,
 )
 from long_form import pick
+from oracle.exposition import Family, read_page, value_of
 from tls.tls_broker import AUTHORITY, pem_settings
 
 pytestmark = pytest.mark.takes(seconds=50)
@@ -34,8 +36,9 @@ CALM_S, SHORT_S, DONE_MIN = 6.0, 3.0, 6
 KILLS, BETWEEN_KILLS_S = pick(short=2, long=6), (1.5, 4.0)
 KILLS_WITH_TLS = pick(short=1, long=3)
 GROUP_BACK_S_MAX = 40.0  # the session timeout of 10 s, and time for a slow machine
-SINGLE = ("sender", "transactor", "poller")  # without a group
+SINGLE = ("sender", "oldsender", "transactor", "poller")  # without a group
 KINDS = (*SINGLE, "copier", "groupreader")
+OLD_PRODUCE = "12"  # its versions with messages of format 0 and 1
 ALL = [(topic, at) for topic in (INPUT, COPY) for at in range(PARTITIONS)]
 
 
@@ -152,18 +155,32 @@ def wait_until_all_go_on(
 
 
 def test_workload_h_on_a_broker_that_is_left_alone(tmp_path, seed):
-    def nothing(broker: BrokerProcess, workload: Workload, _: Listeners) -> BrokerProcess:
+    page: dict[str, Family] = {}
+
+    def nothing(broker: BrokerProcess, workload: Workload, listening: Listeners) -> BrokerProcess:
         time.sleep(CALM_S)
         wait_until_all_go_on(workload, 0, count=DONE_MIN)
+        port = listening.settings["metrics.port"]
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            page.update(read_page(answer.read().decode()))
         return broker
 
-    workload, verdict = run(tmp_path, seed, nothing)
+    def with_metrics(seed: int, port: int, folder: Path) -> Listeners:
+        listeners = plain_listener(seed, port, folder)
+        return listeners._replace(settings=listeners.settings | {"metrics.port": str(free_port())})
+
+    workload, verdict = run(tmp_path, seed, nothing, with_metrics)
     assert verdict.valid is True, f"seed {seed}\n{verdict}"
     operations = workload.history.operations()
     for kind in KINDS:
         assert done(operations, kind, 0, now()) >= DONE_MIN, f"{kind}: hardly anything was done"
     unknown = [one for one in operations if one.outcome == Outcome.UNKNOWN and one.sends]
     assert not unknown, f"seed {seed}: without a fault, {unknown[:3]}"
+    for version in OLD_PRODUCE:
+        requests = "kafka_network_requestmetrics_requests_total"
+        assert value_of(page, requests, request="Produce", version=version) > 0
+    converted = "kafka_server_brokertopicmetrics_producemessageconversions_total"
+    assert value_of(page, converted, topic=INPUT) > 0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Workload H: idempotent senders, transactions, copies, pollers and a group, side by side.
+"""Workload H: senders, transactions, copies, pollers and a group, side by side.
 
 Each worker is a thread (a copier: a process) with a librdkafka client of its own and a random
 generator of its own, made from the seed and its name, so that its requests are the same in each run
@@ -8,6 +8,7 @@ reader is read_committed. Topics: "input" is sent to, and copied in transactions
 
 import contextlib
 import json
+import logging
 import os
 import queue
 import random
@@ -34,10 +35,14 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 from history.model import History, Operation, Outcome, Read, Send, now, parse
+from kafka import KafkaProducer
+from kafka.errors import KafkaTimeoutError
 
 INPUT, COPY = "input", "copy"
 PARTITIONS = 3
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+OLD_CODECS = {(0, 9): (None, "gzip", "snappy"), (0, 10, 0): (None, "gzip", "snappy", "lz4")}
+OLD_BURST_MAX, OLD_DELIVERY_MS = 60, 20_000
 PATIENCE_S = 60.0  # a broker restarts much faster
 BURST_MAX = 120
 PAUSE_S_MAX = 0.03
@@ -67,6 +72,7 @@ COMMON = {
     # AddOffsetsToTxn is answered, TxnOffsetCommit is not sent, and the call has no timeout.
     "metadata.recovery.strategy": "none",
 }
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
 # Errors that a broker returns before it writes.
 REFUSED = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._QUEUE_FULL, KafkaError._UNKNOWN_PARTITION}
 
@@ -193,6 +199,62 @@ class Sender(Worker):
         outcome = Outcome.UNKNOWN if Outcome.UNKNOWN in told else Outcome.OK
         self.note(outcome, f"{self.name}-{self.incarnation}", began=began, sends=sends)
         if outcome == Outcome.UNKNOWN:
+            self.producer = None
+
+
+class OldSender(Worker):
+    """Sends messages of format 0 (as to Kafka 0.9) or 1 (0.10), which the broker stores as record
+    batches. Nothing is sent twice: without idempotence, a second attempt may leave duplicates."""
+
+    incarnation = 0
+    producer: KafkaProducer | None = None
+
+    def step(self) -> None:
+        if self.producer is None:
+            self.incarnation += 1
+            self.producer = self._made()
+        began, waiting = now(), []
+        with contextlib.suppress(KafkaTimeoutError):
+            for _ in range(self.chance.randint(1, OLD_BURST_MAX)):
+                value, partition = self.history.new_value(), self.chance.randrange(PARTITIONS)
+                told = self.producer.send(INPUT, b"%d" % value, partition=partition)
+                waiting.append((name_of(INPUT, partition), value, told))
+            self.producer.flush(PATIENCE_S)
+        known, unknown = [], []
+        for place, value, told in waiting:
+            if told.succeeded():
+                known.append(Send(place, value, told.value.offset, Outcome.OK))
+            else:
+                unknown.append(Send(place, value, None, Outcome.UNKNOWN))
+        process = f"{self.name}-{self.incarnation}"
+        self.note(process=process, began=began, sends=tuple(known))
+        if unknown:  # later ones may be there without them
+            self.note(Outcome.UNKNOWN, f"{process}-gaps", began=began, sends=tuple(unknown))
+            self.close()
+
+    def _made(self) -> KafkaProducer:
+        version = list(OLD_CODECS)[int(self.name[-1]) % len(OLD_CODECS)]
+        more = self.workload.more
+        return KafkaProducer(
+            bootstrap_servers=self.workload.address,
+            api_version=version,
+            compression_type=self.codecs.choice(OLD_CODECS[version]),
+            enable_idempotence=False,
+            acks="all",
+            retries=0,
+            max_in_flight_requests_per_connection=1,
+            linger_ms=1,
+            batch_size=1000,
+            delivery_timeout_ms=OLD_DELIVERY_MS,
+            request_timeout_ms=OLD_DELIVERY_MS // 2,
+            max_block_ms=OLD_DELIVERY_MS,
+            security_protocol=str(more.get("security.protocol", "plaintext")).upper(),
+            ssl_cafile=more.get("ssl.ca.location"),
+        )
+
+    def close(self) -> None:
+        if self.producer is not None:
+            self.producer.close(PATIENCE_S)
             self.producer = None
 
 
@@ -556,6 +618,7 @@ def rows_of(ends: dict[str, int]) -> list[TopicPartition]:
 
 WORKERS: tuple[tuple[str, type[Worker], int], ...] = (
     ("sender", Sender, 2),
+    ("oldsender", OldSender, 2),
     ("transactor", Transactor, 2),
     ("copier", CopierProgram, 2),
     ("poller", Poller, 2),
