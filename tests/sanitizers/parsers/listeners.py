@@ -124,15 +124,17 @@ def _faults(stack: contextlib.ExitStack) -> Faults:
 def _sender(place: str, stack: contextlib.ExitStack) -> Parse:
     faults = _faults(stack)
     host, port = place.split(":")
-    address = (host, int(port))
+    address, answer = (host, int(port)), bytearray(65536)
+    patience = struct.pack("ll", CLOSE_S, 0)
 
     def parse(data: bytes) -> None:
-        with contextlib.suppress(ConnectionError):
-            with socket.create_connection(address, timeout=CLOSE_S) as connection:
-                connection.sendall(data)
-                connection.shutdown(socket.SHUT_WR)
-                while connection.recv(65536):
-                    pass
+        with contextlib.suppress(ConnectionError), socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
+            connection.connect(address)
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv_into(answer):
+                pass
         assert not faults.found, faults.found
 
     return parse
