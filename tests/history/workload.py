@@ -1,9 +1,10 @@
 """Workload H: senders, transactions, copies, pollers and a group, side by side.
 
-Each worker is a thread (a copier: a process) with a librdkafka client of its own and a random
-generator of its own, made from the seed and its name, so that its requests are the same in each run
-of a seed; what the broker answers, and when, may differ. One history records everything. Every
-reader is read_committed. Topics: "input" is sent to, and copied in transactions to "copy".
+Each worker is a thread (a copier: a process) with a client of its own (kafka-python's for messages
+of format 0 and 1, else librdkafka's) and a random generator of its own, made from the seed and its
+name, so that its requests are the same in each run of a seed; what the broker answers, and when,
+may differ. One history records everything. Every reader is read_committed. Topics: "input" is sent
+to, and copied in transactions to "copy".
 """
 
 import contextlib
@@ -41,6 +42,7 @@ from kafka.errors import KafkaTimeoutError
 INPUT, COPY = "input", "copy"
 PARTITIONS = 3
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+# For LZ4 in format 0, kafka-python needs one more package; without it, its flush never ends.
 OLD_CODECS = {(0, 9): (None, "gzip", "snappy"), (0, 10, 0): (None, "gzip", "snappy", "lz4")}
 OLD_BURST_MAX, OLD_DELIVERY_MS = 60, 20_000
 PATIENCE_S = 60.0  # a broker restarts much faster
@@ -72,7 +74,8 @@ COMMON = {
     # AddOffsetsToTxn is answered, TxnOffsetCommit is not sent, and the call has no timeout.
     "metadata.recovery.strategy": "none",
 }
-logging.getLogger("kafka").setLevel(logging.CRITICAL)
+logging.getLogger("kafka").setLevel(logging.CRITICAL)  # as log_level above
+
 # Errors that a broker returns before it writes.
 REFUSED = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._QUEUE_FULL, KafkaError._UNKNOWN_PARTITION}
 
@@ -203,8 +206,9 @@ class Sender(Worker):
 
 
 class OldSender(Worker):
-    """Sends messages of format 0 (as to Kafka 0.9) or 1 (0.10), which the broker stores as record
-    batches. Nothing is sent twice: without idempotence, a second attempt may leave duplicates."""
+    """Sends messages of format 0, as a client of Kafka 0.9 does, or of format 1, as one of 0.10.
+    The broker stores them as record batches. Nothing is sent twice: without idempotence, a second
+    attempt may leave duplicates."""
 
     incarnation = 0
     producer: KafkaProducer | None = None
@@ -228,7 +232,7 @@ class OldSender(Worker):
                 unknown.append(Send(place, value, None, Outcome.UNKNOWN))
         process = f"{self.name}-{self.incarnation}"
         self.note(process=process, began=began, sends=tuple(known))
-        if unknown:  # later ones may be there without them
+        if unknown:  # a process of their own: records after them may be there without them
             self.note(Outcome.UNKNOWN, f"{process}-gaps", began=began, sends=tuple(unknown))
             self.close()
 

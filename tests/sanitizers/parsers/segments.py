@@ -135,8 +135,9 @@ def recovery(folder: Path, _stack: contextlib.ExitStack) -> Parse:
         before = sound.get(name, b"") if choice & 64 else b""
         for left in os.listdir(place):
             os.remove(f"{place}/{left}")
-        for path, kept in (sound | {name: before + content}).items():
-            _write(f"{place}/{path}", kept)
+        for made, kept in (sound | {name: before + content}).items():
+            with open(f"{place}/{made}", "xb", buffering=0) as file:  # faster than with Path
+                file.write(kept)
         with contextlib.suppress(LogError, OSError):
             found = again.open(recovery_point=0, clean=bool(choice & 128))
             try:
@@ -145,13 +146,6 @@ def recovery(folder: Path, _stack: contextlib.ExitStack) -> Parse:
                 found.close(clean=False)
 
     return parse
-
-
-def _write(path: str, content: bytes) -> None:
-    """Half the time of Path.write_bytes."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    os.write(file, content)
-    os.close(file)
 
 
 def _filled(directory: Path) -> LogHandle:
